@@ -1,0 +1,1 @@
+"""The operator's door: metrics, status, explanations, and the hand that drains and cordons."""

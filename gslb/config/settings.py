@@ -1,0 +1,38 @@
+"""A configuration that has been checked and made ready: what the rest of the house works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gslb.config.schema import Config, EndpointConfig
+from gslb.geo.client_address import TrustedProxies
+from gslb.geo.locate import Locator
+from gslb.policy.residency import ResidencyFence
+from gslb.policy.tenants import TenantDirectory
+from gslb.types import Endpoint, Place, Region
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One generation of the configuration. Replaced as a whole, never changed.
+
+    `endpoint_configs` (its paths absolute) and `api_keys` are keyed by `Endpoint.key`; an endpoint without a key
+    of its own is absent from `api_keys`. `aliases` lead straight to the final model. `tenants` is None when none
+    are configured: gslb then asks for no key. `edge_place` is None when the edge stands beside its clients.
+    Without `admin_token` the admin API refuses calls that change anything.
+    """
+
+    config: Config
+    regions: tuple[Region, ...]
+    endpoints: tuple[Endpoint, ...]
+    endpoint_configs: Mapping[str, EndpointConfig]
+    edge_place: Place | None
+    locator: Locator
+    trusted_proxies: TrustedProxies
+    residency: ResidencyFence
+    aliases: Mapping[str, str]
+    source_path: str
+    tenants: TenantDirectory | None = field(repr=False)
+    api_keys: Mapping[str, str] = field(repr=False)
+    admin_token: str | None = field(repr=False)

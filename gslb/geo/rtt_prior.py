@@ -1,0 +1,183 @@
+"""What a round trip between two places probably takes, before anyone has measured it; and how measuring
+replaces it.
+
+The prior is a line through the distance along a coarse map of long-haul cables: light in fibre makes 1000 km
+and back in 10 ms, and real routes are about a third longer than the map. Fitted on Azure's table of medians
+between regions (June 2025); median error there 7 %, on AWS 9 %, on IBM 5 %, where a plain great circle errs
+by 13 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from gslb.geo.atlas import waypoints
+from gslb.geo.place import great_circle_km
+from gslb.types import Place
+
+UNKNOWN_RTT_MS = 150.0
+"""For a place without coordinates: about the median between two Azure regions (149 ms)."""
+
+GREAT_CIRCLE_MS = 5.0
+GREAT_CIRCLE_MS_PER_1000_KM = 15.0
+"""The line for great circles, where a country's cables are not on the map: median error 13 %."""
+
+FIBRE_KM_PER_MS = 100.0
+"""Distance per ms of ROUND TRIP: light in glass makes 200 km per ms, there and back."""
+
+LEAST_DETOUR = 1.1
+"""No cable between two cities is straighter than this; a faster round trip means wrong coordinates or
+anycast."""
+
+MEASUREMENT_PRIOR_WEIGHT = 3.0
+"""The prior counts as much as this many samples: after 3 they weigh the same, after 27 the samples
+have 90 %."""
+
+_EWMA_WEIGHT = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPath:
+    """An assumed path: its length, the waypoints between its ends (none: great circle), the round trip."""
+
+    km: float
+    via: tuple[str, ...]
+    rtt_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    km: float
+    via: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _CableMap:
+    """The waypoints file, digested. `legs` holds the shortest way between any two gateways."""
+
+    points: Mapping[str, tuple[float, float]]
+    legs: Mapping[tuple[str, str], _Leg]
+    zones: Mapping[str, str]
+    gateways: Mapping[str, tuple[str, ...]]
+    base_ms: float
+    ms_per_1000_km: float
+
+
+@cache
+def _cable_map() -> _CableMap:
+    raw = waypoints()
+    points = {name: (float(lat), float(lon)) for name, (lat, lon) in raw["waypoints"].items()}
+    return _CableMap(
+        points=points,
+        legs=_shortest_legs(points, raw["edges"]),
+        zones={code: zone for zone, codes in raw["zone_countries"].items() for code in codes.split()},
+        gateways={zone: tuple(names) for zone, names in raw["zone_gateways"].items()},
+        base_ms=float(raw["rtt_ms"]["a"]),
+        ms_per_1000_km=float(raw["rtt_ms"]["b_per_1000km"]),
+    )
+
+
+def _shortest_legs(
+    points: Mapping[str, tuple[float, float]], edges: list[list[str]]
+) -> dict[tuple[str, str], _Leg]:
+    """All-pairs shortest paths (Floyd and Warshall) over the edges, each as long as its great circle."""
+    legs = {(name, name): _Leg(0.0, (name,)) for name in points}
+    for a, b in edges:
+        km = great_circle_km(*points[a], *points[b])
+        legs[a, b], legs[b, a] = _Leg(km, (a, b)), _Leg(km, (b, a))
+    for middle in points:
+        for a in points:
+            for b in points:
+                first, second = legs.get((a, middle)), legs.get((middle, b))
+                if first is None or second is None:
+                    continue
+                km = first.km + second.km
+                if (a, b) not in legs or km < legs[a, b].km:
+                    legs[a, b] = _Leg(km, (*first.via, *second.via[1:]))
+    return legs
+
+
+def rtt_prior_ms(a: Place, b: Place) -> float:
+    """The assumed round trip between two places in ms, the same both ways; UNKNOWN_RTT_MS if either has no
+    coordinates."""
+    if a.lat is None or a.lon is None or b.lat is None or b.lon is None:
+        return UNKNOWN_RTT_MS
+    return _path(a.lat, a.lon, a.country, b.lat, b.lon, b.country).rtt_ms
+
+
+def network_path(a: Place, b: Place) -> NetworkPath | None:
+    """The path behind `rtt_prior_ms`, or None if either place has no coordinates."""
+    if a.lat is None or a.lon is None or b.lat is None or b.lon is None:
+        return None
+    return _path(a.lat, a.lon, a.country, b.lat, b.lon, b.country)
+
+
+@lru_cache(maxsize=65_536)
+def _path(
+    lat1: float, lon1: float, country1: str | None, lat2: float, lon2: float, country2: str | None
+) -> NetworkPath:
+    """Different zones: over the gateways; one zone: great circle; a zone unknown: great circle with its own
+    line."""
+    cables = _cable_map()
+    zone1 = cables.zones.get(country1) if country1 else None
+    zone2 = cables.zones.get(country2) if country2 else None
+    if zone1 is None or zone2 is None:
+        km = great_circle_km(lat1, lon1, lat2, lon2)
+        return NetworkPath(km, (), GREAT_CIRCLE_MS + GREAT_CIRCLE_MS_PER_1000_KM * km / 1000)
+    if zone1 == zone2:
+        leg = _Leg(great_circle_km(lat1, lon1, lat2, lon2), ())
+    else:
+        leaving = [(name, great_circle_km(lat1, lon1, *cables.points[name])) for name in cables.gateways[zone1]]
+        arriving = [(name, great_circle_km(lat2, lon2, *cables.points[name])) for name in cables.gateways[zone2]]
+        leg = min(
+            (
+                _Leg(out_km + cables.legs[gate1, gate2].km + in_km, cables.legs[gate1, gate2].via)
+                for gate1, out_km in leaving
+                for gate2, in_km in arriving
+            ),
+            key=lambda leg: leg.km,
+        )
+    return NetworkPath(leg.km, leg.via, cables.base_ms + cables.ms_per_1000_km * leg.km / 1000)
+
+
+def is_plausible_rtt(rtt_ms: float, a: Place, b: Place) -> bool:
+    """Whether light could have made this round trip, given where the two are and how far off that may be.
+
+    False means wrong coordinates or anycast: the measurement is right and the place is not. Unknown
+    coordinates contradict nothing.
+    """
+    if a.lat is None or a.lon is None or b.lat is None or b.lon is None:
+        return True
+    km = great_circle_km(a.lat, a.lon, b.lat, b.lon) - (a.radius_km or 0.0) - (b.radius_km or 0.0)
+    return rtt_ms >= LEAST_DETOUR * max(0.0, km) / FIBRE_KM_PER_MS
+
+
+class MeasuredRtt:
+    """Round trips measured on one path, averaged so that the newest count most, beside the prior they
+    replace."""
+
+    __slots__ = ("ewma_ms", "samples")
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.ewma_ms: float | None = None
+
+    def observe(self, rtt_ms: float) -> None:
+        """Take in one sample. The first five count alike, later ones a fifth each. Raises ValueError for a
+        value that no clock shows (negative or not finite)."""
+        if not (math.isfinite(rtt_ms) and rtt_ms >= 0):
+            raise ValueError(f"{rtt_ms!r} ms is no round trip: measure with a monotonic clock")
+        self.samples += 1
+        before = rtt_ms if self.ewma_ms is None else self.ewma_ms
+        self.ewma_ms = before + (rtt_ms - before) * max(_EWMA_WEIGHT, 1 / self.samples)
+
+    def blended_ms(self, prior_ms: float) -> float:
+        """The best estimate in ms: the average with weight n / (n + MEASUREMENT_PRIOR_WEIGHT) after n
+        samples, the prior with the rest."""
+        if self.ewma_ms is None:
+            return prior_ms
+        weight = self.samples / (self.samples + MEASUREMENT_PRIOR_WEIGHT)
+        return weight * self.ewma_ms + (1 - weight) * prior_ms

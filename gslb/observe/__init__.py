@@ -1,0 +1,1 @@
+"""Observing the fleet: probes, load scrapes, model lists, round trips."""

@@ -1,0 +1,251 @@
+"""The watch over one endpoint: its light probe, its load, its models, the round trip to it.
+
+Three loops, each with its own rhythm and its own timeout, so that a hanging `/metrics` delays no probe. Each loop
+has at most one request out. What they learn goes to the FleetView at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import orjson
+
+from gslb.clock import Clock
+from gslb.config.schema import Health
+from gslb.counters import Counters
+from gslb.geo.rtt_prior import MeasuredRtt, is_plausible_rtt, rtt_prior_ms
+from gslb.observe.fetch import Fetcher, FetchFailed, Target
+from gslb.observe.rhythm import Conditions, Rhythm
+from gslb.routing.view import FleetView
+from gslb.types import Endpoint, Place
+from gslb.wire.vllm_metrics import NoLoadSignal, parse_vllm_metrics
+
+log = logging.getLogger("gslb.observe")
+
+_HEALTH_BYTES = 64 * 1024
+_METRICS_BYTES = 8 * 1024 * 1024
+_MODELS_BYTES = 4 * 1024 * 1024
+_MODELS_TIMEOUT_S = 5.0
+
+_INTERVALS_S: Mapping[str, Callable[[Health], float]] = {
+    "probe": lambda health: health.interval,
+    "scrape": lambda health: health.scrape_interval,
+    "models": lambda health: health.models_interval,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What to watch and how, by one generation of the configuration."""
+
+    endpoint: Endpoint
+    target: Target
+    health: Health
+    edge_place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What all watches share."""
+
+    fleet: FleetView
+    counters: Counters
+    clock: Clock
+    dice: Random
+    fetcher: Fetcher
+
+
+class EndpointWatch:
+    """Watches one endpoint for as long as `run` runs. `first_heard` is set after the first probe and the first
+    answer (or failure) of `/v1/models`."""
+
+    def __init__(self, assignment: Assignment, instruments: Instruments) -> None:
+        self._assignment = assignment
+        self._instruments = instruments
+        self._key = assignment.endpoint.key
+        self._rhythms = {topic: Rhythm(instruments.clock) for topic in _INTERVALS_S}
+        self._conditions = Conditions()
+        self._first = {"probe", "models"}
+        self.first_heard = asyncio.Event()
+        self.rtt = MeasuredRtt()
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong now: topic (`probe`, `scrape`, `models`, `rtt`) -> one sentence."""
+        return self._conditions.texts
+
+    def reassign(self, assignment: Assignment) -> None:
+        """A new generation: what changed takes effect now, what did not keeps its rhythm."""
+        before, self._assignment = self._assignment, assignment
+        if assignment.target != before.target:
+            self._hurry("probe", "scrape", "models")
+        if assignment.endpoint.models != before.endpoint.models:
+            self._hurry("models")
+        if assignment.health != before.health:
+            for topic, rhythm in self._rhythms.items():
+                rhythm.no_later_than(_INTERVALS_S[topic](assignment.health))
+
+    def probe_now(self) -> None:
+        """One extra probe, at once or right after the one that is out."""
+        self._hurry("probe")
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as loops:
+                loops.create_task(self._repeat("probe", self._probe))
+                loops.create_task(self._repeat("scrape", self._scrape))
+                loops.create_task(self._repeat("models", self._models))
+        finally:
+            self.first_heard.set()
+
+    async def _repeat(self, topic: str, cycle: Callable[[], Awaitable[None]]) -> None:
+        """Run `cycle` in its rhythm. A bug in one cycle costs that cycle and no more (FC-31)."""
+        rhythm = self._rhythms[topic]
+        spread = self._instruments.dice.random()  # a random phase after the first, which is at once
+        while True:
+            await rhythm.wait()
+            # Before the cycle, so that being hurried during it means another one.
+            rhythm.due_in(_INTERVALS_S[topic](self._assignment.health) * spread)
+            try:
+                await cycle()
+                self._conditions.is_over(f"{topic} cycle")
+            except Exception as error:
+                self._instruments.counters.probe_errors[self._key] += 1
+                text = f"gslb's own fault: {error!r}"
+                if self._conditions.is_new(f"{topic} cycle", type(error).__name__, text):
+                    log.exception("%s: a %s cycle was lost by an unexpected error", self._key, topic)
+            self._heard(topic)
+            spread = self._instruments.dice.uniform(0.9, 1.1)
+
+    def _hurry(self, *topics: str) -> None:
+        for topic in topics:
+            self._rhythms[topic].no_later_than(0)
+
+    def _heard(self, topic: str) -> None:
+        self._first.discard(topic)
+        if not self._first:
+            self.first_heard.set()
+
+    # --- the three cycles -------------------------------------------------------------------------
+
+    async def _probe(self) -> None:
+        health = self._assignment.health
+        now = self._instruments.clock
+        try:
+            answer = await self._instruments.fetcher.get(
+                self._assignment.target, health.path, min(health.timeout, health.interval), _HEALTH_BYTES
+            )
+            if answer.status != 200:
+                raise FetchFailed(f"status_{answer.status}", f"{_status_words(answer.status)} on {health.path}")
+        except FetchFailed as failure:
+            self._problem("probe", failure.reason, str(failure))
+            self._instruments.fleet.probe_failed(self._key, now(), str(failure))
+            return
+        self._instruments.fleet.probe_passed(self._key, now())
+        if self._well("probe"):
+            # It is back, perhaps as another process with other models.
+            self._hurry("scrape", "models")
+        if answer.rtt_ms is not None:
+            self._take_round_trip(answer.rtt_ms)
+
+    async def _scrape(self) -> None:
+        fleet, counters = self._instruments.fleet, self._instruments.counters
+        try:
+            page = await self._read_page("/metrics", self._assignment.health.scrape_timeout, _METRICS_BYTES)
+            own = fleet.own_load(self._key)
+            scrape = parse_vllm_metrics(page, self._instruments.clock(), own.requests if own else 0)
+        except (FetchFailed, NoLoadSignal) as problem:
+            counters.scrape_errors[self._key, problem.reason] += 1
+            self._problem("scrape", problem.reason, str(problem))
+            fleet.load_failed(self._key, str(problem))
+            return
+        fleet.load_sampled(self._key, scrape.sample)
+        if scrape.bad_lines:
+            counters.scrape_errors[self._key, "bad_line"] += scrape.bad_lines
+            self._problem("scrape", "bad_line", f"{scrape.bad_lines} unreadable lines in /metrics")
+        else:
+            self._well("scrape")
+
+    async def _models(self) -> None:
+        if self._assignment.endpoint.models is not None:
+            return  # declared in the configuration
+        try:
+            page = await self._read_page("/v1/models", _MODELS_TIMEOUT_S, _MODELS_BYTES)
+            cards = read_model_cards(page)
+        except FetchFailed as failure:
+            self._instruments.counters.scrape_errors[self._key, f"models_{failure.reason}"] += 1
+            self._problem("models", failure.reason, str(failure))
+            if "probe" not in self.problems:  # it is up, so the models should come soon
+                self._rhythms["models"].no_later_than(self._assignment.health.interval)
+            return
+        self._instruments.fleet.models_learnt(self._key, cards)
+        self._well("models")
+
+    async def _read_page(self, path: str, timeout_s: float, limit_bytes: int) -> bytes:
+        answer = await self._instruments.fetcher.get(self._assignment.target, path, timeout_s, limit_bytes)
+        if answer.status != 200:
+            raise FetchFailed(f"status_{answer.status}", f"{_status_words(answer.status)} on {path}")
+        return answer.body
+
+    # --- what they conclude -----------------------------------------------------------------------
+
+    def _take_round_trip(self, rtt_ms: float) -> None:
+        edge, region = self._assignment.edge_place, self._assignment.endpoint.region
+        if edge is not None and not is_plausible_rtt(rtt_ms, edge, region.place):
+            # Faster than light: one of the two places is wrong, or this is anycast. The prior then stands.
+            self._problem(
+                "rtt",
+                "implausible",
+                f"{rtt_ms:.1f} ms to region {region.name} is faster than light from this edge: "
+                "check edge.location and the region's location, or is the address anycast?",
+            )
+            return
+        self._well("rtt")
+        self.rtt.observe(rtt_ms)
+        if edge is not None:
+            blended_ms = self.rtt.blended_ms(rtt_prior_ms(edge, region.place))
+            self._instruments.fleet.rtt_measured(self._key, blended_ms)
+
+    def _problem(self, topic: str, label: str, text: str) -> None:
+        if self._conditions.is_new(topic, label, text):
+            log.warning("%s: %s: %s", self._key, topic, text)
+
+    def _well(self, topic: str) -> bool:
+        """Note that `topic` is well; True when it was not before."""
+        is_over = self._conditions.is_over(topic)
+        if is_over:
+            log.info("%s: %s: well again", self._key, topic)
+        return is_over
+
+
+def read_model_cards(page: bytes) -> list[Mapping[str, Any]]:
+    """The usable entries of a `/v1/models` answer: objects with a non-empty text `id`, the first of each id.
+
+    Raises FetchFailed with the reason `unreadable` when the answer is no model list at all.
+    """
+    try:
+        document = orjson.loads(page)
+    except orjson.JSONDecodeError as error:
+        raise FetchFailed("unreadable", f"/v1/models is not JSON: {error}") from error
+    entries = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise FetchFailed("unreadable", '/v1/models has no "data" list')
+    cards: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and isinstance(name := entry.get("id"), str) and name:
+            cards.setdefault(name, entry)
+    return list(cards.values())
+
+
+def _status_words(status: int) -> str:
+    if 300 <= status < 400:
+        return f"status {status} (redirects are not followed)"
+    if status in (401, 403):
+        return f"status {status} (is the endpoint's key missing or wrong?)"
+    return f"status {status}"

@@ -1,0 +1,1 @@
+"""Who may do what, and where: tenants and their keys, residency. Pure."""

@@ -1,0 +1,109 @@
+"""From a whole request to the facts of a decision: path, key, body, budget. The first of the five rooms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gslb.errors import ApiError
+from gslb.policy.tenants import TenantRights
+from gslb.proxy.generation import Generation
+from gslb.types import Facts, Place
+from gslb.wire.http1 import RequestHead
+from gslb.wire.openai import BodyFacts, read_json_facts, read_multipart_facts, replace_model
+from gslb.wire.paths import Route, find_route
+
+_NO_RIGHTS = TenantRights("")
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A request that may be routed. `facts` is None for what is served from memory. `body` goes upstream."""
+
+    route: Route
+    rights: TenantRights
+    facts: Facts | None
+    body: bytes
+    asked_model: str = ""
+
+
+def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, wall_s: float) -> Admitted:
+    """Check path, key and body of a request and read its facts.
+
+    Raises ApiError with the right status; nothing has been sent anywhere then.
+    """
+    route = find_route(head.method, head.path)
+    rights = _authenticate(head, generation, wall_s)
+    if route.kind == "models":
+        return Admitted(route, rights, None, b"")
+    asks = _read_body(head, body, route)
+    if rights.models is not None and asks.model not in rights.models:
+        raise _unknown_model(asks.model)
+    model = generation.settings.aliases.get(asks.model)
+    if model is not None:
+        if route.kind != "json":
+            raise ApiError("bad_request", "a model alias cannot be used in a form; use the model's own name")
+        body = replace_model(body, model)
+    facts = Facts(
+        model=model or asks.model,
+        place=place,
+        tenant=rights.name,
+        prompt_tokens=asks.prompt_tokens,
+        is_stream=asks.is_stream,
+        budget_ms=_budget_ms(head, rights, generation),
+        pinned_region=_pinned_region(head),
+        tenant_jurisdictions=rights.jurisdictions,
+    )
+    return Admitted(route, rights, facts, body, asks.model)
+
+
+def _authenticate(head: RequestHead, generation: Generation, wall_s: float) -> TenantRights:
+    tenants = generation.settings.tenants
+    if tenants is None:
+        return _NO_RIGHTS
+    own = head.own
+    rights = tenants.authenticate(own.get(b"authorization", ()), wall_s, own.get(b"x-api-key", ()))
+    if rights is None:
+        raise ApiError(
+            "invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY",
+            headers=[(b"WWW-Authenticate", b"Bearer")],
+        )  # fmt: skip
+    return rights
+
+
+def _read_body(head: RequestHead, body: bytes, route: Route) -> BodyFacts:
+    content_type = head.first(b"content-type") or b""
+    coding = head.first(b"content-encoding")
+    if coding is not None and coding.lower() != b"identity":
+        raise ApiError("unsupported_media_type", "a compressed request body is not served; send it as it is")
+    media_type = content_type.partition(b";")[0].strip().lower()
+    if route.kind == "multipart":
+        if media_type != b"multipart/form-data":
+            raise ApiError("unsupported_media_type", "this path takes multipart/form-data")
+        return read_multipart_facts(body, content_type)
+    if media_type and media_type != b"application/json" and not media_type.endswith(b"+json"):
+        raise ApiError("unsupported_media_type", "this path takes application/json")
+    return read_json_facts(body)
+
+
+def _budget_ms(head: RequestHead, rights: TenantRights, generation: Generation) -> float | None:
+    text = head.first(b"x-gslb-latency-budget-ms")
+    if text is None:
+        return rights.budget_ms if rights.budget_ms is not None else generation.budget_ms
+    try:
+        budget_ms = float(text)
+    except ValueError:
+        budget_ms = math.nan
+    if not 0 < budget_ms < 86_400_000:
+        raise ApiError("bad_request", "x-gslb-latency-budget-ms must be a number of milliseconds above 0")
+    return budget_ms
+
+
+def _pinned_region(head: RequestHead) -> str | None:
+    text = head.first(b"x-gslb-region")
+    return text.decode("utf-8", "replace")[:63] if text else None
+
+
+def _unknown_model(model: str) -> ApiError:
+    # The same answer as for a model that nobody has: a key must not learn what others may use.
+    return ApiError("model_not_found", f"the model {model!r} does not exist", param="model")

@@ -1,0 +1,229 @@
+"""One try at one endpoint, from the ticket to the end of its answer.
+
+    connecting -> waiting for the head -> holding it -> committed -> closed
+
+The answer's head and first bytes are held until the first content event, a comment, `commit_after`, or, where
+the answer is no event stream, its first body byte (DESIGN section 3): up to there the exchange may go
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gslb.proxy import failure
+from gslb.proxy.deadlines import NEVER_S
+from gslb.proxy.pool import ConnectFailed
+from gslb.proxy.upstream import UpstreamConnection
+from gslb.routing.health import Outcome
+from gslb.routing.load import Ticket
+from gslb.routing.router import Decision
+from gslb.wire.http1 import ResponseHead
+from gslb.wire.orca import parse_orca
+from gslb.wire.sse import FirstContent, Verdict
+
+if TYPE_CHECKING:
+    from gslb.proxy.exchange import Exchange
+
+
+class Attempt:
+    """One upstream try (an `upstream.Asker`)."""
+
+    __slots__ = (
+        "_commit_at_s", "_connection", "_exchange", "_first_byte_at_s", "_has_resent", "_held", "_scanner",
+        "_task", "_ticket", "decision", "head", "is_committed", "key", "pool",
+    )  # fmt: skip
+
+    def __init__(self, exchange: Exchange, decision: Decision, prompt_tokens: int) -> None:
+        view = decision.option.view
+        self._exchange = exchange
+        self.decision = decision
+        self.key = view.endpoint.key
+        self.pool = exchange.generation.pools[self.key]
+        self.is_committed = False
+        self.head: ResponseHead | None = None
+        self._ticket: Ticket | None = view.own.open_ticket(prompt_tokens)
+        self._connection: UpstreamConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._has_resent = False
+        self._held: list[bytes] = []
+        self._scanner: FirstContent | None = None
+        self._first_byte_at_s = self._commit_at_s = NEVER_S
+
+    # --- getting the request there -----------------------------------------------------------------
+
+    def start(self, now_s: float) -> None:
+        """Send on a warm connection now, or on a fresh one as soon as it stands."""
+        connection = self.pool.take_idle(now_s)
+        if connection is not None:
+            self._send(connection)
+        else:
+            self._connect()
+
+    def _connect(self) -> None:
+        self._exchange.arm(NEVER_S)  # the pool bounds the connect itself
+        self._task = self.pool.open(self._on_connected)
+
+    def _on_connected(self, result: UpstreamConnection | ConnectFailed) -> None:
+        self._task = None
+        if isinstance(result, ConnectFailed):
+            self._exchange.attempt_failed(failure.connect_failure(result, self.decision.region))
+        else:
+            self._send(result)
+
+    def _send(self, connection: UpstreamConnection) -> None:
+        exchange = self._exchange
+        self._connection = connection
+        now_s = exchange.client.now_s()
+        self._first_byte_at_s = now_s + exchange.first_byte_limit_s()
+        exchange.arm(self._first_byte_at_s)
+        request, body = exchange.request_for(self.pool)
+        connection.send(self, request, body)
+
+    # --- the answer (upstream.Asker) ---------------------------------------------------------------
+
+    def on_head(self, head: ResponseHead) -> None:
+        """The answer's head: hold it, or take it as a failure."""
+        exchange = self._exchange
+        if head.status == 101:
+            self.on_garbled("an upgrade nobody asked for")
+            return
+        own_key = self.pool.has_key or exchange.generation.settings.tenants is not None
+        fault = failure.status_failure(head.status, head.retry_after, own_key, self.decision.region)
+        if fault is not None and exchange.attempt_failed(fault, may_pass_back=not fault.is_auth):
+            return
+        self.head = head
+        if head.load_metrics is not None:
+            self._note_load(head.load_metrics)
+        if head.is_event_stream and head.status == 200 and not head.is_encoded:
+            self._scanner = FirstContent()
+            self._commit_at_s = exchange.client.now_s() + exchange.generation.timeouts.commit_after
+            exchange.arm(min(self._first_byte_at_s, self._commit_at_s))
+
+    def on_payload(self, payload: bytes, is_complete: bool) -> None:
+        """Body bytes: relay them, or hold them until the commit point."""
+        if is_complete:
+            self._connection = None
+        if self.is_committed:
+            if self._scanner is not None and payload:
+                self._look_for_content(payload)
+            self._exchange.relay(payload, is_complete, self._waits_until_s())
+            return
+        if payload:
+            self._held.append(payload)
+        if self._reaches_commit(payload, is_complete):
+            self._commit(is_complete)
+
+    def _reaches_commit(self, payload: bytes, is_complete: bool) -> bool:
+        """True when the answer may start to go out; an error as the first event is a failure instead."""
+        if self._scanner is None:
+            self._first_content()
+            return True
+        verdict = self._scanner.feed(payload)
+        if verdict is Verdict.ERROR:
+            message = self._scanner.error_message
+            self._exchange.attempt_failed(failure.error_event_failure(message, self.decision.region))
+            return False
+        if verdict is Verdict.CONTENT:
+            self._first_content()
+        return verdict is not Verdict.HOLD or is_complete
+
+    def _commit(self, is_complete: bool) -> None:
+        """From here on this endpoint's answer is the answer."""
+        assert self.head is not None
+        self.is_committed = True
+        held = b"".join(self._held)
+        self._held.clear()
+        self._commit_at_s = NEVER_S
+        self._exchange.commit(self)
+        self._exchange.relay(held, is_complete, self._waits_until_s())
+
+    def _look_for_content(self, payload: bytes) -> None:
+        assert self._scanner is not None
+        if self._scanner.feed(payload) in (Verdict.CONTENT, Verdict.ERROR):
+            self._first_content()
+
+    def _first_content(self) -> None:
+        self._scanner = None
+        if self._ticket is not None:
+            self._ticket.first_token()
+        self._exchange.first_content()
+
+    def _waits_until_s(self) -> float:
+        """Until when the next byte must come: the first token's limit before content, the gap's after."""
+        if self._scanner is not None:
+            return self._first_byte_at_s
+        return self._exchange.client.now_s() + self._exchange.generation.timeouts.between_bytes
+
+    def on_lost(self, error: Exception | None) -> None:
+        """The connection ended before the answer did."""
+        connection, self._connection = self._connection, None
+        if self.is_committed:
+            self._exchange.cut("upstream_truncated", "reset", "the answer was cut")
+        elif connection is not None and _died_unseen(connection) and not self._has_resent:
+            # A pooled connection was closed under the request: not the endpoint's fault, and one fresh
+            # connection to the same endpoint settles it (FC-15).
+            self._has_resent = True
+            self._connect()
+        else:
+            why = "reset" if error is not None else "closed without a whole answer"
+            self._exchange.attempt_failed(failure.broken("reset", why, self.decision.region))
+
+    def on_garbled(self, what: str) -> None:
+        """What came is no HTTP answer."""
+        if self.is_committed:
+            self._exchange.cut("upstream_truncated", "protocol_error", what)
+        else:
+            self._exchange.attempt_failed(failure.broken("protocol_error", what, self.decision.region))
+
+    def _note_load(self, value: bytes) -> None:
+        exchange = self._exchange
+        own = self.decision.option.view.own
+        sample = parse_orca(value, exchange.client.now_s(), own.requests)
+        if sample is not None:
+            exchange.generation.door.fleet.load_sampled(self.key, sample)
+
+    # --- time and flow -----------------------------------------------------------------------------
+
+    def on_deadline(self, now_s: float) -> None:
+        """The deadline armed last has passed."""
+        if self.is_committed:
+            self._exchange.cut("timeout", "timeout", "silent for too long")
+        elif self.head is not None and self._commit_at_s <= now_s < self._first_byte_at_s:
+            self._commit(False)
+        else:
+            self._exchange.attempt_failed(failure.broken("timeout", "no first byte in time", self.decision.region))
+
+    def pause_reading(self) -> None:
+        """The client is slow."""
+        if self._connection is not None:
+            self._connection.pause_reading()
+
+    def resume_reading(self) -> None:
+        """The client reads again."""
+        if self._connection is not None:
+            self._connection.resume_reading()
+
+    # --- the end -----------------------------------------------------------------------------------
+
+    def close(self, result: str, outcome: Outcome, why: str = "") -> None:
+        """End the attempt, once: abort what is open, give the ticket back, tell counters and fleet."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+        ticket, self._ticket = self._ticket, None
+        if ticket is None:
+            return
+        ticket.close()
+        door = self._exchange.generation.door
+        door.counters.attempts[(self.decision.region, result)] += 1
+        if door.fleet.outcome(self.key, outcome, self._exchange.client.now_s(), why):
+            door.on_doubt(self.key)
+
+
+def _died_unseen(connection: UpstreamConnection) -> bool:
+    return connection.is_reused and not connection.has_answered

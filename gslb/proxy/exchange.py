@@ -1,0 +1,335 @@
+"""One client request from first byte to last: admit it, decide, try endpoints until one commits, end once.
+
+Until the commit point nothing has gone to the client, so another endpoint may still answer; after it never
+(FC-14). No task runs per request: each method is a callback of a client or upstream connection, of the pool,
+or of the deadline ring.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gslb.errors import ApiError, error_event
+from gslb.proxy import failure
+from gslb.proxy.admission import Admitted, admit
+from gslb.proxy.attempt import Attempt
+from gslb.proxy.deadlines import NEVER_S
+from gslb.proxy.generation import Generation
+from gslb.proxy.pool import EndpointPool
+from gslb.proxy.record import write_record
+from gslb.routing.health import Outcome
+from gslb.routing.router import Decision, Refusal, one_line
+from gslb.wire.http1 import LAST_CHUNK, RequestHead, ResponseHead, chunk, client_head, upstream_fields
+from gslb.wire.paths import dialect_of, model_id_of
+from gslb.wire.sse import ends_between_events
+
+if TYPE_CHECKING:
+    from gslb.proxy.listener import ClientConnection
+
+_TAIL_PIECES = 4
+_TAIL_BYTES = 16 * 1024
+
+
+class Exchange:
+    """One request and its answer."""
+
+    __slots__ = (
+        "_attempt", "_fields", "_is_done", "_is_paused", "_total_at_s", "admitted", "attempts", "bytes_in",
+        "bytes_out", "client", "explanation", "failures", "fence", "generation", "head", "home",
+        "is_event_stream", "predicted_ms", "reason", "request_id", "served_endpoint", "served_region",
+        "started_s", "status", "tail", "tried", "ttft_s",
+    )  # fmt: skip
+
+    def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
+        # the request
+        self.client = client
+        self.generation = generation
+        self.head = head
+        self.request_id = client.request_id(head)
+        self.started_s = now_s
+        self.admitted: Admitted | None = None
+        self._fields = b""
+        self._total_at_s = NEVER_S
+        # its attempts
+        self._attempt: Attempt | None = None
+        self.attempts = 0
+        self.tried: list[str] = []
+        self.failures: list[failure.Failure] = []
+        self._is_paused = False
+        self._is_done = False
+        # for the record
+        self.home = self.served_region = self.served_endpoint = self.reason = ""
+        self.explanation: str | None = None
+        self.fence: str | None = None
+        self.predicted_ms: float | None = None
+        self.ttft_s: float | None = None
+        self.status = self.bytes_in = self.bytes_out = 0
+        self.is_event_stream = False
+        self.tail: deque[bytes] = deque(maxlen=_TAIL_PIECES)
+
+    # --- start -------------------------------------------------------------------------------------
+
+    def start(self, body: bytes) -> None:
+        """Admit, decide, and send the first attempt on its way; or answer at once."""
+        self.bytes_in = len(body)
+        try:
+            decision = self._admit_and_decide(body)
+        except ApiError as error:
+            self.fail(error, "fenced" if self.fence else "refused")
+            return
+        if decision is not None:
+            self._try(decision)
+
+    def _admit_and_decide(self, body: bytes) -> Decision | None:
+        """The first decision; None when the request was answered from memory. Raises ApiError."""
+        generation = self.generation
+        door = generation.door
+        admitted = self.admitted = admit(self.head, body, self.client.place, generation, door.wall_s())
+        if admitted.facts is None:
+            answer = generation.models_answer(model_id_of(self.head.path), admitted.rights.models)
+            self._answer(200, answer, [], "ok")
+            return None
+        if door.is_stopping:
+            raise ApiError("shutting_down", "this edge is shutting down; ask again", retry_after_s=1)
+        snapshot = door.fleet.snapshot
+        if self.head.first(b"x-gslb-explain") == b"1":
+            choice, explanation = generation.router.explain(admitted.facts, snapshot, self.started_s)
+            self.explanation = one_line(explanation)
+        else:
+            choice = generation.router.route(admitted.facts, snapshot, self.started_s)
+        if isinstance(choice, Refusal):
+            self.home = choice.home or ""
+            self.fence = choice.fence
+            raise failure.refusal_error(choice)
+        generation.retry_budget.request(self.started_s)
+        if generation.timeouts.total is not None:
+            self._total_at_s = self.started_s + generation.timeouts.total
+        self._fields = upstream_fields(
+            self.head, self.request_id, self.client.forwarded_for, len(admitted.body), self.client.proto
+        )
+        return choice
+
+    # --- attempts ----------------------------------------------------------------------------------
+
+    def _try(self, decision: Decision) -> None:
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        self.attempts += 1
+        self.home = decision.home
+        attempt = self._attempt = Attempt(self, decision, self.admitted.facts.prompt_tokens)
+        self.tried.append(attempt.key)
+        attempt.start(self.client.now_s())
+
+    def request_for(self, pool: EndpointPool) -> tuple[bytes, bytes]:
+        """(head, body) of the request as this pool's endpoint gets it: its Host, its key, nobody else's."""
+        assert self.admitted is not None
+        line = b"%b %b%b HTTP/1.1\r\n" % (self.head.method, pool.base_path, self.head.target)
+        is_transparent = not pool.has_key and self.generation.settings.tenants is None
+        keys = self._client_keys() if is_transparent else b""
+        return b"%b%b%b%b" % (line, pool.fields, keys, self._fields), self.admitted.body
+
+    def _client_keys(self) -> bytes:
+        """Without tenants gslb is transparent: the client's key is for the endpoint (DESIGN section 3)."""
+        own = self.head.own
+        return b"".join(
+            b"%b: %b\r\n" % (name, values[0])
+            for name in (b"authorization", b"x-api-key", b"api-key")
+            if (values := own.get(name)) and name not in self.head.nominated
+        )
+
+    def first_byte_limit_s(self) -> float:
+        """How long an endpoint may take to the first byte: an answer that is not streamed is made whole first."""
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        timeouts = self.generation.timeouts
+        return timeouts.first_byte if self.admitted.facts.is_stream else timeouts.answer
+
+    def attempt_failed(self, fault: failure.Failure, *, may_pass_back: bool = False) -> bool:
+        """An attempt failed before the commit point: go to the next endpoint, or tell the client.
+
+        With `may_pass_back` the only attempt's own error answer is the client's to have when nobody else may
+        be asked: returns False, and the attempt goes on as an ordinary answer.
+        """
+        attempt = self._attempt
+        if attempt is None:
+            return True
+        following = self._next_decision(fault)
+        if following is None and may_pass_back and self.attempts == 1:
+            return False
+        self._attempt = None
+        attempt.close(fault.result, fault.outcome, fault.why)
+        self.failures.append(fault)
+        if following is not None:
+            self._try(following)
+        else:
+            self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
+        return True
+
+    def _next_decision(self, fault: failure.Failure) -> Decision | None:
+        """Where to go after `fault`, within attempts, fences, replay rule and budget; None: nowhere."""
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        generation = self.generation
+        facts = self.admitted.facts
+        snapshot = generation.door.fleet.snapshot
+        now_s = self.client.now_s()
+        if now_s >= self._total_at_s or not fault.may_retry(generation.failover.replay):
+            return None
+        router = generation.router
+        if self.attempts >= max(generation.failover.max_attempts, router.last_resorts(facts, snapshot)):
+            return None
+        by_region: dict[str, int] = {}
+        for failed in (*self.failures, fault):
+            by_region[failed.region] = by_region.get(failed.region, 0) + 1
+        following = router.next_attempt(facts, snapshot, now_s, self.tried, by_region)
+        if following is None or fault.never_sent or generation.retry_budget.try_retry(now_s):
+            return following
+        return None
+
+    # --- the answer, from the attempt --------------------------------------------------------------
+
+    def first_content(self) -> None:
+        """The first token (or the first byte of an answer that is no stream) is here."""
+        self.ttft_s = self.client.now_s() - self.started_s
+
+    def commit(self, attempt: Attempt) -> None:
+        """This attempt's answer is the answer: hold its head for the first write."""
+        head = attempt.head
+        decision = attempt.decision
+        assert head is not None
+        self.status = head.status
+        self.is_event_stream = head.is_event_stream
+        self._note_served(attempt)
+        self.predicted_ms = decision.edge_ttft_ms
+        fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
+            self.request_id, decision.region.encode(), self.attempts,
+        )  # fmt: skip
+        if self.explanation is not None:
+            fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
+        closes = not self.client.keeps_alive(self.head)
+        self.client.hold(client_head(head, fields, is_http10=self.head.is_http10, close=closes))
+
+    def relay(self, payload: bytes, is_complete: bool, waits_until_s: float) -> None:
+        """Write payload in the client's framing, one write per call."""
+        if self._attempt is None or self._attempt.head is None:
+            return
+        out = payload
+        is_chunked = self._is_chunked_to_client(self._attempt.head)
+        if payload:
+            self.bytes_out += len(payload)
+            self.tail.append(payload if len(payload) <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
+            if is_chunked:
+                out = chunk(payload)
+        if is_complete:
+            self.client.write(out + LAST_CHUNK if is_chunked else out)
+            self._complete()
+            return
+        self.client.write(out)
+        if not self._is_paused:
+            self.arm(waits_until_s)
+
+    def _is_chunked_to_client(self, head: ResponseHead) -> bool:
+        return head.content_length is None and head.has_body and not self.head.is_http10
+
+    def _complete(self) -> None:
+        """The answer went out whole."""
+        attempt = self._attempt
+        assert attempt is not None
+        is_fault = self.status >= 500
+        if self.is_event_stream and failure.ends_in_error(self.tail):
+            is_fault = True
+            attempt.close("error_event", Outcome.SERVER_ERROR, "an error event ended the stream")
+        else:
+            attempt.close(*failure.status_outcome(self.status))
+        self._end("upstream_error" if is_fault else "ok", keep_alive=True)
+
+    def cut(self, outcome: str, result: str, why: str) -> None:
+        """End a committed answer that will not be completed; it must not look complete (FC-08, FC-09)."""
+        attempt = self._attempt
+        if attempt is None or attempt.head is None:
+            return
+        head = attempt.head
+        attempt.close(result, Outcome.BROKEN, why)
+        tail = b"".join(self.tail)[-4:]
+        is_plain = self.is_event_stream and not head.is_encoded
+        if is_plain and head.content_length is None and ends_between_events(tail):
+            event = error_event(
+                "upstream_disconnected", "the upstream ended the stream early", dialect_of(self.head.path)
+            )
+            self.client.write(chunk(event) if self._is_chunked_to_client(head) else event)
+        self.client.close_unclean()
+        self._end(outcome, keep_alive=False)
+
+    # --- time, flow control, and the client leaving -------------------------------------------------
+
+    def arm(self, deadline_s: float) -> None:
+        """Set this exchange's deadline, never past the total limit."""
+        self.client.arm(min(deadline_s, self._total_at_s))
+
+    def on_deadline(self, now_s: float) -> None:
+        """The deadline passed while this exchange runs."""
+        attempt = self._attempt
+        if self._is_paused:
+            self.client.abort()  # it took no byte for too long; connection_lost follows
+        elif attempt is not None and now_s >= self._total_at_s and not attempt.is_committed:
+            fault = failure.broken("timeout", "the total time is over", attempt.decision.region)
+            self.attempt_failed(fault)
+        elif attempt is not None:
+            attempt.on_deadline(now_s)
+
+    def on_client_gone(self) -> None:
+        """The client left: abort upstream now, try nobody else, blame nobody (FC-12)."""
+        if self._is_done:
+            return
+        self.status = 499
+        if self._attempt is not None:
+            self._note_served(self._attempt)
+            self._attempt.close("aborted", Outcome.NEUTRAL)
+        self._end("client_gone", keep_alive=False)
+
+    def _note_served(self, attempt: Attempt) -> None:
+        self.served_region = attempt.decision.region
+        self.served_endpoint = attempt.key
+        is_moved = self.attempts > 1 and attempt.decision.region != attempt.decision.home
+        self.reason = "failover" if is_moved else attempt.decision.reason
+
+    def pause(self) -> None:
+        """The client takes no more for now: hold the endpoint back, and bound how long."""
+        self._is_paused = True
+        if self._attempt is not None:
+            self._attempt.pause_reading()
+        self.arm(self.client.now_s() + self.generation.timeouts.client_write)
+
+    def resume(self) -> None:
+        """The client reads again."""
+        self._is_paused = False
+        if self._attempt is not None:
+            self._attempt.resume_reading()
+            self.arm(self.client.now_s() + self.generation.timeouts.between_bytes)
+
+    # --- ends --------------------------------------------------------------------------------------
+
+    def fail(self, error: ApiError, outcome: str) -> None:
+        """Answer with an error of gslb's own."""
+        fields = list(error.headers)
+        if self.failures:
+            fields.append((b"x-should-retry", b"false"))
+        self.reason = self.reason or error.code
+        self._answer(error.status, self.client.error_body(error, self.head, fields), fields, outcome)
+
+    def _answer(self, status: int, body: bytes, fields: list[tuple[bytes, bytes]], outcome: str) -> None:
+        self.status = status
+        fields.append((b"X-Request-Id", self.request_id))
+        if self.attempts:
+            fields.append((b"x-gslb-attempts", b"%d" % self.attempts))
+        self.bytes_out = len(body)
+        self.client.answer(status, body, fields, self.head)
+        self._end(outcome, keep_alive=True)
+
+    def _end(self, outcome: str, *, keep_alive: bool) -> None:
+        self._is_done = True
+        self._attempt = None
+        write_record(self, outcome, self.client.now_s())
+        self.admitted = None  # the body must not outlive the exchange
+        self.client.exchange_done(keep_alive and self.client.keeps_alive(self.head))

@@ -1,0 +1,162 @@
+"""What every exchange needs, bound together: one `Generation` per configuration, one `Door` per process.
+
+An exchange keeps the generation it started under to its end, so one request sees one configuration (FC-30).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from random import Random
+from typing import Any
+
+import orjson
+
+from gslb.config.settings import Settings
+from gslb.counters import Counters
+from gslb.errors import ApiError
+from gslb.proxy.access_log import AccessLog
+from gslb.proxy.deadlines import Deadlines
+from gslb.proxy.pool import EndpointPool
+from gslb.routing.policies import Damping
+from gslb.routing.retry_budget import RetryBudget
+from gslb.routing.router import Router, RoutingRules
+from gslb.routing.view import FleetView
+from gslb.wire.openai import merge_models
+
+
+@dataclass(slots=True)
+class Door:
+    """What outlives configurations: the fleet's view, counts, log, timers."""
+
+    loop: asyncio.AbstractEventLoop
+    fleet: FleetView
+    counters: Counters
+    access_log: AccessLog
+    deadlines: Deadlines
+    wall_s: Callable[[], float]
+    on_doubt: Callable[[str], None]
+    """Called with an endpoint key when traffic changed its health: a reason to probe at once."""
+    is_stopping: bool = False
+
+
+def routing_rules(settings: Settings) -> RoutingRules:
+    """The router's settings from the configuration (seconds there, milliseconds here)."""
+    routing = settings.config.routing
+    marks = (0.7, 0.5) if routing.policy == "ordered" else (routing.gate.shut, routing.gate.open)
+    return RoutingRules(
+        policy=routing.policy,
+        objective=routing.objective,
+        order=tuple(routing.order),
+        damping=Damping(routing.near_equal * 1000, routing.foreign_tax * 1000),
+        gate_shut=marks[0],
+        gate_open=marks[1],
+        stale_after_s=settings.config.health.stale_after,
+        refuses_over_budget=routing.over_budget == "refuse",
+        edge_place=settings.edge_place,
+    )
+
+
+class Generation:
+    """One configuration made ready for the data path. Nothing in it changes but caches."""
+
+    def __init__(self, door: Door, settings: Settings, pools: Mapping[str, EndpointPool], dice: Random) -> None:
+        config = settings.config
+        self.door = door
+        self.settings = settings
+        self.timeouts = config.timeouts
+        self.limits = config.limits
+        self.failover = config.routing.failover
+        self.router = Router(routing_rules(settings), settings.residency.deny_reason, dice)
+        self.pools = pools
+        budget = config.routing.failover.retry_budget
+        self.retry_budget = RetryBudget(budget.share, budget.floor)
+        self.budget_ms = None if config.routing.latency_budget is None else config.routing.latency_budget * 1000
+        self._models: dict[tuple[int, frozenset[str] | None], list[dict[str, Any]]] = {}
+
+    def models(self, only: frozenset[str] | None) -> list[dict[str, Any]]:
+        """The merged model list, from memory; `only` limits it to a tenant's models."""
+        key = (self.door.fleet.snapshot.roster, only)
+        merged = self._models.get(key)
+        if merged is None:
+            if len(self._models) > 256:
+                self._models.clear()
+            merged = merge_models(self.door.fleet.model_cards(), self.settings.aliases, only)
+            self._models[key] = merged
+        return merged
+
+    def models_answer(self, model_id: str | None, only: frozenset[str] | None) -> bytes:
+        """The body of `/v1/models` or `/v1/models/{id}`. Raises ApiError `model_not_found`."""
+        models = self.models(only)
+        if model_id is None:
+            return orjson.dumps({"object": "list", "data": models})
+        for model in models:
+            if model["id"] == model_id:
+                return orjson.dumps(model)
+        raise ApiError("model_not_found", f"the model {model_id!r} does not exist", param="model")
+
+
+def build_pools(
+    loop: asyncio.AbstractEventLoop,
+    settings: Settings,
+    kept: Mapping[str, EndpointPool],
+    previous: Settings | None,
+) -> dict[str, EndpointPool]:
+    """A pool per endpoint. Pools whose endpoint and timeouts are unchanged are kept with their connections.
+
+    Raises OSError or ssl.SSLError when a CA file cannot be read.
+    """
+    timeouts = settings.config.timeouts
+    pools: dict[str, EndpointPool] = {}
+    for endpoint in settings.endpoints:
+        key = endpoint.key
+        config = settings.endpoint_configs[key]
+        if (
+            previous is not None
+            and key in kept
+            and previous.endpoint_configs.get(key) == config
+            and previous.api_keys.get(key) == settings.api_keys.get(key)
+            and previous.config.timeouts == timeouts
+        ):
+            pools[key] = kept[key]
+            continue
+        tls = ssl.create_default_context(cafile=config.tls_ca_file) if config.url.startswith("https:") else None
+        pools[key] = EndpointPool(
+            loop, config.url,
+            api_key=settings.api_keys.get(key), tls=tls, tls_server_name=config.tls_server_name,
+            connect_s=timeouts.connect, idle_s=timeouts.upstream_idle, dns_s=timeouts.dns,
+        )  # fmt: skip
+    return pools
+
+
+class RequestIds:
+    """Request ids for requests that bring no good one: a random prefix per process and a counter."""
+
+    def __init__(self) -> None:
+        self._prefix = os.urandom(6).hex()
+        self._count = 0
+
+    def next_id(self) -> bytes:
+        """A new id of `[A-Za-z0-9-]`."""
+        self._count += 1
+        return b"%b-%x" % (self._prefix.encode(), self._count)
+
+
+class HttpDate:
+    """The Date field, made once a second."""
+
+    def __init__(self, wall_s: Callable[[], float]) -> None:
+        self._wall_s = wall_s
+        self._second = -1
+        self._text = b""
+
+    def __call__(self) -> bytes:
+        second = int(self._wall_s())
+        if second != self._second:
+            self._second = second
+            self._text = formatdate(second, usegmt=True).encode()
+        return self._text

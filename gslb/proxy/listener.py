@@ -1,0 +1,321 @@
+"""The client side: one protocol object per connection parses requests and hands whole ones to exchanges.
+
+One request at a time is answered; pipelined ones wait parsed. The connection's one deadline serves whatever
+it is doing: receiving a head, receiving a body, waiting for an answer, idling, lingering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import cast
+
+from gslb.errors import ApiError, error_body, retry_after_text
+from gslb.geo.proxy_protocol import ProxyProtocolError, parse_proxy_header
+from gslb.proxy.deadlines import NEVER_S
+from gslb.proxy.exchange import Exchange
+from gslb.proxy.generation import Generation, HttpDate, RequestIds
+from gslb.types import UNKNOWN_PLACE, Place
+from gslb.wire.http1 import CONTINUE, Field, RequestHead, good_request_id, local_answer
+from gslb.wire.paths import dialect_of
+from gslb.wire.request_reader import IDLE, IN_HEAD, RequestReader
+
+_WRITE_HIGH_BYTES = 64 * 1024
+_MAX_PIPELINED = 8
+_LINGER_S = 1.0
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Listener:
+    """What all client connections share. `generation` is replaced as a whole on reload."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.door = generation.door
+        self.request_ids = RequestIds()
+        self.date = HttpDate(generation.door.wall_s)
+        self.connections: set[ClientConnection] = set()
+
+    def __call__(self) -> ClientConnection:
+        """A protocol for a new connection (the server's factory)."""
+        return ClientConnection(self)
+
+    def stop_idle(self) -> None:
+        """Close connections that wait for nothing; the others close after their answer."""
+        for connection in list(self.connections):
+            connection.stop_when_idle()
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client connection (watched by the deadline ring)."""
+
+    __slots__ = (
+        "_exchange", "_generation", "_held_write", "_is_closing", "_is_pumping", "_listener", "_loop", "_peer",
+        "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address", "deadline_s", "forwarded_for",
+        "next_look_s", "place", "proto",
+    )  # fmt: skip
+
+    def __init__(self, listener: Listener) -> None:
+        limits = listener.generation.limits
+        # as long as the connection
+        self._listener = listener
+        self._loop = listener.door.loop
+        self._generation = listener.generation
+        self._transport: asyncio.Transport | None = None
+        self._reader = RequestReader(limits.head_bytes, limits.header_count, limits.body_bytes)
+        self._peer = ""
+        self._proxy_head: bytes | None = b"" if listener.generation.settings.config.geo.proxy_protocol else None
+        self._is_closing = self._is_pumping = False
+        self._stage = IN_HEAD  # a fresh connection owes a head
+        self._exchange: Exchange | None = None
+        self._held_write = b""
+        self.proto = b"http"
+        self.deadline_s = self.next_look_s = NEVER_S
+        # where the client is, by what the last request's forwarding fields said
+        self._seen_from: tuple[object, ...] | None = None
+        self.address = ""
+        self.forwarded_for = b""
+        self.place: Place = UNKNOWN_PLACE
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        listener = self._listener
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        if len(listener.connections) >= self._generation.limits.connections:
+            self._transport.abort()
+            return
+        listener.connections.add(self)
+        listener.door.counters.open_connections += 1
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        self.arm(self.now_s() + self._generation.timeouts.request_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        listener = self._listener
+        if self in listener.connections:
+            listener.connections.discard(self)
+            listener.door.counters.open_connections -= 1
+        self._is_closing = True
+        self.deadline_s = NEVER_S
+        if self._exchange is not None:
+            self._exchange.on_client_gone()
+
+    def eof_received(self) -> bool:
+        """The client sends no more: with an answer pending it has left, unless half-close is allowed."""
+        if self._exchange is not None and self._generation.limits.allow_half_close:
+            return True
+        if self._exchange is not None:
+            self._exchange.on_client_gone()
+        return False
+
+    def pause_writing(self) -> None:
+        if self._exchange is not None:
+            self._exchange.pause()
+
+    def resume_writing(self) -> None:
+        if self._exchange is not None:
+            self._exchange.resume()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return  # lingering: what still comes is read, so that the answer is not reset away
+        if self._proxy_head is not None:
+            data = self._read_proxy_head(data)
+            if not data:
+                return
+        self._reader.feed(data)
+        if self._exchange is None:
+            self._pump()
+        elif len(self._reader.ready) > _MAX_PIPELINED and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _read_proxy_head(self, data: bytes) -> bytes:
+        """Take the PROXY protocol's head off the first bytes; returns what follows it."""
+        assert self._proxy_head is not None
+        self._proxy_head += data
+        try:
+            header = parse_proxy_header(self._proxy_head)
+        except ProxyProtocolError:
+            self.abort()
+            return b""
+        if header is None:
+            return b""
+        rest = self._proxy_head[header.length_bytes :]
+        self._proxy_head = None
+        if header.source is not None:
+            self._peer = header.source
+        return rest
+
+    # --- requests, one at a time --------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start the next waiting request; with none waiting, mind the clock of what is being received."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        reader = self._reader
+        while reader.ready and self._exchange is None and not self._is_closing:
+            head, body = reader.ready.popleft()
+            self._begin(head).start(body)
+        self._is_pumping = False
+        transport = self._transport
+        if self._exchange is not None or self._is_closing or transport is None:
+            return
+        if reader.fault is not None:
+            self._refuse(reader.fault)
+            return
+        if not transport.is_reading():
+            transport.resume_reading()
+        if reader.wants_continue:
+            reader.wants_continue = False
+            self.write(CONTINUE)
+        if reader.stage != self._stage:
+            self._stage = reader.stage
+            timeouts = self._generation.timeouts
+            limit_s = (timeouts.client_idle, timeouts.request_head, timeouts.request_body)[reader.stage]
+            self.arm(self.now_s() + limit_s)
+
+    def _begin(self, head: RequestHead) -> Exchange:
+        """Open an exchange; it keeps the generation it starts under, the next may see a newer one."""
+        self._generation = self._listener.generation
+        self._stage = -1  # whatever is received next starts a clock of its own
+        self._identify(head)
+        self._listener.door.counters.open_exchanges += 1
+        self._exchange = Exchange(self, self._generation, head, self.now_s())
+        return self._exchange
+
+    def exchange_done(self, keep_alive: bool) -> None:
+        """The exchange has ended; go on, or close once what was written is out."""
+        self._listener.door.counters.open_exchanges -= 1
+        self._exchange = None
+        if self._is_closing:
+            return
+        if not keep_alive:
+            self._close()
+            return
+        self._pump()
+
+    def keeps_alive(self, head: RequestHead) -> bool:
+        """Whether this connection may serve another request after `head`'s."""
+        return head.keep_alive and self._reader.fault is None and not self._listener.door.is_stopping
+
+    def request_id(self, head: RequestHead) -> bytes:
+        """The client's good X-Request-Id, or a new one."""
+        return good_request_id(head.own.get(b"x-request-id")) or self._listener.request_ids.next_id()
+
+    def _identify(self, head: RequestHead) -> None:
+        """Find out who and where the client is; the same forwarding fields are looked up once."""
+        own = head.own
+        lines = own.get(b"x-forwarded-for")
+        others = own.get(b"forwarded")
+        settings = self._generation.settings
+        seen_from = (tuple(lines or ()), tuple(others or ()), settings)
+        if seen_from == self._seen_from:
+            return
+        self._seen_from = seen_from
+        client = settings.trusted_proxies.client_address(self._peer, lines or (), others or ())
+        self.address = client.address
+        self.forwarded_for = client.forwarded_for.encode("latin-1", "replace")
+        self.place = settings.locator.locate(client.address)
+
+    def _refuse(self, fault: ApiError) -> None:
+        """Answer a request that could not be parsed, then close: its framing cannot be trusted."""
+        head = self._reader.head or RequestHead()
+        head.keep_alive = False
+        self._reader.fault = fault
+        self._begin(head).fail(fault, "refused")
+
+    # --- what exchanges use -------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+        return self._loop.time()
+
+    def arm(self, deadline_s: float) -> None:
+        """Set the connection's one deadline."""
+        self.deadline_s = deadline_s
+        if deadline_s < self.next_look_s:
+            self._listener.door.deadlines.arm(self, deadline_s)
+
+    def hold(self, data: bytes) -> None:
+        """Keep `data` (an answer's head) for the next write."""
+        self._held_write = data
+
+    def write(self, data: bytes) -> None:
+        """Write to the client, what was held first."""
+        if self._held_write:
+            data = self._held_write + data
+            self._held_write = b""
+        if data and self._transport is not None and not self._is_closing:
+            self._transport.write(data)
+
+    def error_body(self, error: ApiError, head: RequestHead, fields: list[Field]) -> bytes:
+        """The body of `error` in the path's dialect; adds Retry-After where the error knows one."""
+        if error.retry_after_s is not None:
+            fields.append((b"Retry-After", retry_after_text(error.retry_after_s)))
+        return error_body(error, dialect_of(head.path))
+
+    def answer(self, status: int, body: bytes, fields: list[Field], head: RequestHead) -> None:
+        """Write a whole answer of gslb's own."""
+        self.write(
+            local_answer(
+                status, body, fields,
+                date=self._listener.date(), close=not self.keeps_alive(head), sends_body=head.method != b"HEAD",
+            )
+        )  # fmt: skip
+
+    def close_unclean(self) -> None:
+        """Close so that the answer cannot pass for complete.
+
+        A missing last chunk or a short length tells HTTP/1.1 clients; where only the close ends the body
+        the connection is reset after what was written.
+        """
+        if self._transport is None or self._is_closing:
+            return
+        if self._held_write:
+            self.write(b"")
+        exchange = self._exchange
+        if exchange is not None and exchange.head.is_http10:
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._is_closing = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- ends ---------------------------------------------------------------------------------------
+
+    def stop_when_idle(self) -> None:
+        """Shutting down: close now if nothing is asked, else after the answer (keeps_alive says so)."""
+        if self._exchange is None and not self._reader.ready and self._reader.stage == IDLE:
+            self._close()
+
+    def _close(self) -> None:
+        """Close, reading on for a moment so that the answer is not lost to a reset (RFC 9112 9.6)."""
+        transport = self._transport
+        if transport is None or self._is_closing:
+            return
+        self._is_closing = True
+        if self._reader.fault is not None and transport.can_write_eof():
+            transport.write_eof()
+            self.arm(self.now_s() + _LINGER_S)
+        else:
+            transport.close()
+
+    def on_deadline(self, now_s: float) -> None:
+        """The connection's deadline has passed."""
+        if self._exchange is not None:
+            self._exchange.on_deadline(now_s)
+        elif self._is_closing:
+            self.abort()
+        elif self._reader.stage != IDLE:
+            self._refuse(ApiError("request_timeout", "the request did not arrive in time", is_framing=True))
+        else:
+            self._close()

@@ -1,0 +1,198 @@
+"""One connection to an endpoint: parses answers and hands them to whoever asked.
+
+It never decides anything. A connection that has shown stray bytes, a parse error or an early answer is not
+used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+import httptools
+
+from gslb.wire.http1 import ResponseHead, finish_response_head
+
+if TYPE_CHECKING:
+    from gslb.proxy.pool import EndpointPool
+
+_WRITE_HIGH_BYTES = 256 * 1024
+
+
+class Asker(Protocol):
+    """Who waits for an answer. Every answer ends in exactly one of complete, lost or garbled."""
+
+    def on_head(self, head: ResponseHead) -> None:
+        """The head is there."""
+
+    def on_payload(self, payload: bytes, is_complete: bool) -> None:
+        """Body bytes without framing (may be empty when only the end arrived)."""
+
+    def on_lost(self, error: Exception | None) -> None:
+        """The connection ended before the answer did."""
+
+    def on_garbled(self, what: str) -> None:
+        """What came is no HTTP answer."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One pooled connection."""
+
+    __slots__ = (
+        "_bodies", "_head", "_head_is_new", "_is_complete", "_is_dirty", "_keeps_alive", "_parser", "asker",
+        "has_answered", "idle_since_s", "is_lost", "pool", "requests", "transport",
+    )  # fmt: skip
+
+    def __init__(self, pool: EndpointPool) -> None:
+        # as long as the connection
+        self.pool = pool
+        self.transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self.requests = 0
+        self.idle_since_s = 0.0
+        self.is_lost = False
+        self._is_dirty = False
+        # as long as one answer
+        self.asker: Asker | None = None
+        self.has_answered = False
+        self._head: ResponseHead | None = None
+        self._head_is_new = False
+        self._bodies: list[bytes] = []
+        self._is_complete = False
+        self._keeps_alive = False
+
+    @property
+    def is_reused(self) -> bool:
+        """True when an earlier request went over this connection: it may have died unseen."""
+        return self.requests > 1
+
+    def send(self, asker: Asker, request: bytes, body: bytes) -> None:
+        """Write one request; its answer goes to `asker`."""
+        self.asker = asker
+        self.requests += 1
+        self.has_answered = False
+        self._head = None
+        self._is_complete = False
+        transport = cast(asyncio.Transport, self.transport)
+        if len(body) > 16 * 1024:
+            transport.write(request)
+            transport.write(body)
+        else:
+            transport.write(request + body)
+
+    def abort(self) -> None:
+        """Drop the connection at once: that is how vLLM learns to free the GPU."""
+        self.asker = None
+        self.is_lost = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_reading(self) -> None:
+        """The reader behind is slow: let TCP hold the engine back."""
+        if self.transport is not None and not self.is_lost:
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self.transport is not None and not self.is_lost:
+            self.transport.resume_reading()
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        asker = self.asker
+        if asker is None:
+            self.abort()  # nobody asked: these bytes must never become the next request's answer
+            return
+        self.has_answered = True
+        fault: str | None = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            fault = "an upgrade nobody asked for"
+        except httptools.HttpParserError as error:
+            fault = f"no HTTP answer ({type(error).__name__})"
+        self._deliver(asker, fault)
+
+    def _deliver(self, asker: Asker, fault: str | None) -> None:
+        if self._head_is_new and self._head is not None:
+            self._head_is_new = False
+            fault = finish_response_head(self._head) or fault
+            if fault is None or self._bodies:
+                asker.on_head(self._head)
+        if self.asker is not asker:
+            self._bodies.clear()  # the head alone made the asker leave
+            return
+        if self._bodies or (self._is_complete and fault is None):
+            bodies = self._bodies
+            payload = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+            self._bodies = []
+            is_complete = self._is_complete and fault is None
+            if is_complete:
+                self._finish()
+            asker.on_payload(payload, is_complete)
+        if fault is not None and self.asker is asker:
+            self.abort()
+            asker.on_garbled(fault)
+
+    def _finish(self) -> None:
+        """The answer is whole: back to the pool, if everything about it was clean."""
+        self.asker = None
+        transport = cast(asyncio.Transport, self.transport)
+        if self._keeps_alive and not self._is_dirty and not transport.get_write_buffer_size():
+            self.pool.give_back(self)
+        else:
+            self.is_lost = True
+            transport.abort()
+
+    def eof_received(self) -> None:
+        """The endpoint will send no more; the transport closes itself."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self.pool.forget(self)
+        asker, self.asker = self.asker, None
+        if asker is None:
+            return
+        head = self._head
+        if exc is None and head is not None and head.ends_at_close and not self._is_complete:
+            asker.on_payload(b"", True)
+        else:
+            asker.on_lost(exc)
+
+    # --- httptools ----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            self._is_dirty = True  # bytes after the answer
+            return
+        self._head = ResponseHead()
+
+    def on_status(self, status: bytes) -> None:
+        if self._head is not None:
+            self._head.reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_complete and self._head is not None:
+            self._head.fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        head = self._head
+        if self._is_complete or head is None:
+            return
+        head.status = self._parser.get_status_code()
+        self._keeps_alive = self._parser.should_keep_alive()
+        self._head_is_new = head.status >= 200 or head.status == 101
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_complete:
+            self._bodies.append(body)
+
+    def on_message_complete(self) -> None:
+        head = self._head
+        if head is not None and head.status >= 200:
+            self._is_complete = True

@@ -1,0 +1,223 @@
+"""Policies: a table of named, plain functions that pick one option from a slate, or None when none has room.
+
+A slate holds endpoints of equal suspicion and priority tier, nearest first. Options are computed on demand:
+`ttft` looks no further once even an idle endpoint could not win, which keeps a decision over a thousand
+endpoints as cheap as one over the nearest region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from gslb.routing.predict import Option
+from gslb.types import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Damping:
+    """What keeps edges from marching in step. Times in ms."""
+
+    near_equal_ms: float = 12.0
+    foreign_tax_ms: float = 30.0
+
+
+@dataclass(slots=True)
+class Entry:
+    """One endpoint on a slate: its place in the snapshot and what depends on the client's place only."""
+
+    index: int
+    region: str
+    network_ms: float
+    tax_ms: float
+    tier: int
+
+
+@dataclass(slots=True)
+class Slate:
+    """What a policy chooses from. `option(entry)` predicts; `gate_is_shut(region)` asks a region's door."""
+
+    entries: Sequence[Entry]
+    facts: Facts
+    home: str
+    dice: Random
+    damping: Damping
+    option: Callable[[Entry], Option | None]
+    """None when this exchange has tried the endpoint already."""
+    gate_is_shut: Callable[[str], bool]
+    order: Sequence[str] = ()
+    objective: str = "latency"
+    turn: int = 0
+    seen: list[Option] = field(default_factory=list)
+
+    def with_room(self) -> Iterator[Option]:
+        """Options that can take one more request now, nearest first; the full ones land in `seen` too."""
+        for entry in self.entries:
+            option = self.option(entry)
+            if option is not None:
+                self.seen.append(option)
+                if option.has_room and not option.is_capped:
+                    yield option
+
+
+Policy = Callable[[Slate], Option | None]
+
+
+def lighter_of_two(options: Sequence[Option], dice: Random) -> Option:
+    """Two at random, the one with fewer own requests: spreads evenly without a global minimum to herd to.
+
+    Power of two choices, Mitzenmacher 2001.
+    """
+    if len(options) == 1:
+        return options[0]
+    if len(options) == 2:
+        first, second = options if dice.random() < 0.5 else (options[1], options[0])
+    else:
+        first, second = dice.sample(options, 2)
+    return second if second.view.own.requests < first.view.own.requests else first
+
+
+def ttft(slate: Slate) -> Option | None:
+    """Least predicted milliseconds among those with room; near-equals by chance; foreign regions by gate."""
+    if slate.objective == "cost":
+        return _cheapest_in_time(slate)
+    open_ones, gated = _nearly_best(slate, through_shut_gates=False)
+    if not open_ones and gated:
+        open_ones, _ = _nearly_best(slate, through_shut_gates=True)
+    return lighter_of_two(open_ones, slate.dice) if open_ones else None
+
+
+def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option], bool]:
+    """Options within `near_equal_ms` of the least, and whether a shut gate kept any out."""
+    near_ms = slate.damping.near_equal_ms
+    cutoff_ms = float("inf")
+    near: list[Option] = []
+    gated = False
+    for entry in slate.entries:
+        if entry.network_ms > cutoff_ms:
+            break  # sorted by network: even idle, nothing from here on comes near
+        option = slate.option(entry)
+        if option is None:
+            continue
+        slate.seen.append(option)
+        if not option.has_room or option.is_capped or option.total_ms > cutoff_ms:
+            continue
+        if entry.tax_ms and not through_shut_gates and slate.gate_is_shut(entry.region):
+            gated = True
+            continue
+        near.append(option)
+        cutoff_ms = min(cutoff_ms, option.total_ms + near_ms)
+    return [option for option in near if option.total_ms <= cutoff_ms], gated
+
+
+def _cheapest_in_time(slate: Slate) -> Option | None:
+    """The cheapest with room that still meets the budget; without budget or price: least ms."""
+    budget_ms = slate.facts.budget_ms
+    options = list(slate.with_room())
+    in_time = [o for o in options if budget_ms is None or o.total_ms <= budget_ms]
+    if not in_time:
+        return min(options, key=_total_ms, default=None)
+
+    def price(option: Option) -> float:
+        per_hour = option.view.endpoint.price_per_hour
+        return float("inf") if per_hour is None else per_hour
+
+    lowest = min(price(option) for option in in_time)
+    at_price = [option for option in in_time if price(option) == lowest]
+    least_ms = min(option.total_ms for option in at_price)
+    near_ms = slate.damping.near_equal_ms
+    return lighter_of_two([o for o in at_price if o.total_ms <= least_ms + near_ms], slate.dice)
+
+
+def _total_ms(option: Option) -> float:
+    return option.total_ms
+
+
+def near_room(slate: Slate) -> Option | None:
+    """The nearest region with a free slot, the emptier endpoint there."""
+    near: list[Option] = []
+    for option in slate.with_room():
+        if near and option.view.endpoint.region is not near[0].view.endpoint.region:
+            break
+        near.append(option)
+    return lighter_of_two(near, slate.dice) if near else None
+
+
+def nearest(slate: Slate) -> Option | None:
+    """The nearest region, full or not: the baseline that never spills."""
+    near = [
+        option
+        for entry in slate.entries
+        if entry.region == slate.entries[0].region and (option := slate.option(entry)) is not None
+    ]
+    slate.seen.extend(near)
+    free = [option for option in near if not option.is_capped]
+    return lighter_of_two(free, slate.dice) if free else None
+
+
+def ordered(slate: Slate) -> Option | None:
+    """The operator's region list: the first that is open (0.7/0.5 marks by its gate), else `near_room`."""
+    options = list(slate.with_room())
+    for name in slate.order:
+        here = [option for option in options if option.view.endpoint.region.name == name]
+        if here and not slate.gate_is_shut(name):
+            return lighter_of_two(here, slate.dice)
+    slate.seen.clear()
+    return near_room(slate)
+
+
+def gorgo(slate: Slate) -> Option | None:
+    """Additive cost network + queue + prefill, no tax, no chance: the plain argmin."""
+    return min(slate.with_room(), key=lambda o: o.total_ms - o.tax_ms, default=None)
+
+
+def lmetric(slate: Slate) -> Option | None:
+    """Uncached tokens times batch: least product of pending work and requests there."""
+    tokens = slate.facts.prompt_tokens
+
+    def product(option: Option) -> float:
+        own = option.view.own
+        return (own.pending_tokens + tokens) * (own.requests + option.view.others + 1)
+
+    return min(slate.with_room(), key=product, default=None)
+
+
+def hot_cold(slate: Slate) -> Option | None:
+    """Prequal's rule (NSDI 2024) with predicted ms as latency: among the cold, least ms; all hot: least load.
+
+    Hot is above the 80th percentile of requests in flight.
+    """
+    options = list(slate.with_room())
+    if not options:
+        return None
+    loads = sorted(option.view.own.requests for option in options)
+    mark = loads[int(0.8 * (len(loads) - 1))]
+    cold = [option for option in options if option.view.own.requests <= mark]
+    return min(cold, key=_total_ms)
+
+
+def least_load(slate: Slate) -> Option | None:
+    """Fewest requests at the endpoint, wherever it is."""
+    return min(
+        slate.with_room(), key=lambda o: (o.view.own.requests + o.view.others, slate.dice.random()), default=None
+    )
+
+
+def round_robin(slate: Slate) -> Option | None:
+    """One after another, wherever they are."""
+    options = list(slate.with_room())
+    return options[slate.turn % len(options)] if options else None
+
+
+POLICIES: dict[str, Policy] = {
+    "ttft": ttft,
+    "near_room": near_room,
+    "nearest": nearest,
+    "ordered": ordered,
+    "hot_cold": hot_cold,
+    "gorgo": gorgo,
+    "lmetric": lmetric,
+    "least_load": least_load,
+    "round_robin": round_robin,
+}

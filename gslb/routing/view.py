@@ -1,0 +1,234 @@
+"""The fleet as known now: one writer, whole snapshots.
+
+`FleetView` is the only writer; readers hold a `Snapshot`, which never changes under them. A snapshot's
+`roster` number moves only when something other than load changed (health, models, the operator's hand,
+round trips), so candidate lists computed from it can be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gslb.routing.health import SUSPICION, HealthMachine, HealthMarks, Outcome, State
+from gslb.routing.load import OwnLoad
+from gslb.types import Endpoint, ForcedState, LoadSample
+
+_KV_FULL = 0.9
+"""Above this KV-cache use, waiting requests wait for memory, not for one step's token budget."""
+
+
+class EndpointView:
+    """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's."""
+
+    __slots__ = (
+        "at_s", "endpoint", "forced", "is_kv_full", "load", "models", "others", "own", "reason", "rtt_ms",
+        "slots", "state", "suspicion",
+    )  # fmt: skip
+
+    def __init__(self, record: _Record) -> None:
+        load = record.load
+        self.endpoint = record.endpoint
+        self.own = record.own
+        self.state = record.health.state
+        self.reason = record.health.reason
+        self.suspicion = SUSPICION[self.state]
+        self.forced = record.forced
+        self.models = record.models
+        self.rtt_ms = record.rtt_ms
+        self.load = load
+        self.slots: float | None = record.endpoint.capacity or record.learnt_slots
+        self.others = 0.0
+        self.at_s = float("-inf")
+        self.is_kv_full = False
+        if load is not None:
+            self.at_s = load.at_s
+            total = (load.running or 0.0) + (load.waiting or 0.0)
+            self.others = max(0.0, total - load.own_running_then)
+            self.is_kv_full = bool(load.waiting) and load.kv_usage is not None and load.kv_usage > _KV_FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole fleet at one instant. `assumes_models` is for offline use: unlearnt models count as served."""
+
+    endpoints: tuple[EndpointView, ...]
+    roster: int
+    generation: int
+    assumes_models: bool = False
+
+
+@dataclass(slots=True)
+class _Record:
+    """What the writer remembers of one endpoint between snapshots."""
+
+    endpoint: Endpoint
+    health: HealthMachine
+    own: OwnLoad = field(default_factory=OwnLoad)
+    load: LoadSample | None = None
+    load_error: str | None = None
+    models: frozenset[str] | None = None
+    model_cards: tuple[Mapping[str, Any], ...] = ()
+    forced: ForcedState = ForcedState.NONE
+    rtt_ms: float | None = None
+    learnt_slots: int | None = None
+
+
+class FleetView:
+    """The one writer. Everything observed comes in here; `snapshot` is what everybody else reads."""
+
+    def __init__(self, marks: HealthMarks, assumes_models: bool = False) -> None:
+        self._marks = marks
+        self._assumes_models = assumes_models
+        self._records: dict[str, _Record] = {}
+        self._index: dict[str, int] = {}
+        self.known_models: frozenset[str] = frozenset()
+        """Every model name any endpoint serves: the only ones that may become a metric's label."""
+        self._roster = 0
+        self._generation = 0
+        self.snapshot = Snapshot((), 0, 0, assumes_models)
+
+    def configure(self, endpoints: Iterable[Endpoint], marks: HealthMarks) -> None:
+        """A new config generation: state of endpoints that stay survives, by key; the rest goes."""
+        self._marks = marks
+        old = self._records
+        self._records = {}
+        for endpoint in endpoints:
+            record = old.get(endpoint.key)
+            if record is None:
+                record = _Record(endpoint, HealthMachine(marks))
+            else:
+                record.health.set_marks(marks)
+                if record.endpoint.models is not None and endpoint.models is None:
+                    record.models = None  # declared before, now to be learnt
+            record.endpoint = endpoint
+            if endpoint.models is not None:
+                record.models = endpoint.models
+                record.model_cards = tuple({"id": name} for name in sorted(endpoint.models))
+            self._records[endpoint.key] = record
+        self._generation += 1
+        self._publish_all()
+
+    # --- what observers and the data path report -------------------------------------------------
+
+    def probe_passed(self, key: str, now_s: float) -> None:
+        """The light probe of `key` came back good."""
+        if (record := self._records.get(key)) and record.health.probe_passed(now_s):
+            self._publish(record, roster=True)
+
+    def probe_failed(self, key: str, now_s: float, why: str) -> None:
+        """The light probe of `key` failed or timed out."""
+        if (record := self._records.get(key)) and record.health.probe_failed(now_s, why):
+            self._publish(record, roster=True)
+
+    def outcome(self, key: str, outcome: Outcome, now_s: float, why: str = "") -> bool:
+        """An attempt at `key` ended; True when that changed its state (a reason to probe at once)."""
+        record = self._records.get(key)
+        if record is None or not record.health.observe(outcome, now_s, why):
+            return False
+        self._publish(record, roster=True)
+        return True
+
+    def tick(self, now_s: float) -> None:
+        """Let ejections run out. Call about once a second."""
+        for record in self._records.values():
+            if record.health.tick(now_s):
+                self._publish(record, roster=True)
+
+    def load_sampled(self, key: str, sample: LoadSample) -> None:
+        """A scrape or an ORCA header told the load of `key`; signals it lacks stay as they were known."""
+        record = self._records.get(key)
+        if record is None:
+            return
+        previous = record.load
+        if sample.running is None and previous is not None:
+            # An ORCA header tells the queue only: what runs stays as last scraped, and as old.
+            sample = replace(previous, waiting=sample.waiting, kv_usage=sample.kv_usage or previous.kv_usage)
+        record.load = sample
+        record.load_error = None
+        if sample.waiting and sample.running:
+            # Two samples in a row with a queue: the running count then is what the engine can hold.
+            if previous is not None and previous.waiting and previous.running:
+                record.learnt_slots = int(max(sample.running, previous.running))
+        elif record.learnt_slots is not None and sample.running and sample.running > record.learnt_slots:
+            record.learnt_slots = int(sample.running)
+        self._publish(record, roster=False)
+
+    def load_failed(self, key: str, why: str) -> None:
+        """A scrape failed: the last sample stays and ages."""
+        if record := self._records.get(key):
+            record.load_error = why
+
+    def models_learnt(self, key: str, cards: Iterable[Mapping[str, Any]]) -> None:
+        """`/v1/models` of `key` answered with these entries (each has an `id`)."""
+        record = self._records.get(key)
+        if record is None or record.endpoint.models is not None:
+            return
+        record.model_cards = tuple(cards)
+        models = frozenset(str(card["id"]) for card in record.model_cards)
+        if models != record.models:
+            record.models = models
+            self._publish(record, roster=True)
+
+    def rtt_measured(self, key: str, blended_ms: float) -> None:
+        """The blended round trip edge -> `key`. Small moves are not worth a new roster."""
+        record = self._records.get(key)
+        if record is None:
+            return
+        before = record.rtt_ms
+        if before is None or abs(blended_ms - before) > max(2.0, 0.05 * before):
+            record.rtt_ms = blended_ms
+            self._publish(record, roster=True)
+
+    def force(self, key: str, forced: ForcedState) -> bool:
+        """The operator's hand on `key`. False when there is no such endpoint."""
+        record = self._records.get(key)
+        if record is None:
+            return False
+        record.forced = forced
+        self._publish(record, roster=True)
+        return True
+
+    # --- what services read -----------------------------------------------------------------------
+
+    def own_load(self, key: str) -> OwnLoad | None:
+        """The ticket counter of `key`, shared with every snapshot."""
+        record = self._records.get(key)
+        return record.own if record else None
+
+    def model_cards(self) -> list[Mapping[str, Any]]:
+        """The `/v1/models` entries of all endpoints not ejected, endpoint by endpoint."""
+        return [
+            card
+            for record in self._records.values()
+            if record.health.state is not State.EJECTED
+            for card in record.model_cards
+        ]
+
+    def load_error(self, key: str) -> str | None:
+        """Why the last scrape of `key` failed, or None."""
+        record = self._records.get(key)
+        return record.load_error if record else None
+
+    def _publish(self, record: _Record, *, roster: bool) -> None:
+        i = self._index[record.endpoint.key]
+        if roster:
+            self._list_models()
+        views = self.snapshot.endpoints
+        if roster:
+            self._roster += 1
+        self.snapshot = Snapshot(
+            (*views[:i], EndpointView(record), *views[i + 1 :]),
+            self._roster, self._generation, self._assumes_models,
+        )  # fmt: skip
+
+    def _list_models(self) -> None:
+        self.known_models = frozenset().union(*(record.models or () for record in self._records.values()))
+
+    def _publish_all(self) -> None:
+        self._roster += 1
+        self._list_models()
+        self._index = {key: i for i, key in enumerate(self._records)}
+        views = tuple(EndpointView(record) for record in self._records.values())
+        self.snapshot = Snapshot(views, self._roster, self._generation, self._assumes_models)

@@ -1,0 +1,164 @@
+"""The field's words as types: what every floor of the house passes to the others.
+
+No behaviour lives here beyond what a value must know about itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody is, as far as known. All members may be absent (None).
+
+    `country` is ISO 3166-1 alpha-2 upper case, `subdivision` ISO 3166-2 without the country prefix,
+    `lat`/`lon` degrees (WGS 84), `asn` an autonomous system number, `radius_km` how far off the
+    coordinates may be. `source` names who said so: `override`, `mmdb`, `embedded`, `config`, `unknown`.
+    """
+
+    country: str | None = None
+    subdivision: str | None = None
+    city: str | None = None
+    continent: str | None = None
+    lat: float | None = None
+    lon: float | None = None
+    asn: int | None = None
+    radius_km: float | None = None
+    source: str = "unknown"
+
+    @property
+    def is_located(self) -> bool:
+        """True when coordinates are known."""
+        return self.lat is not None and self.lon is not None
+
+    @property
+    def is_known(self) -> bool:
+        """True when a country is known: the least that residency rules need."""
+        return self.country is not None
+
+
+UNKNOWN_PLACE = Place()
+
+
+class Purchase(StrEnum):
+    """How an endpoint's GPUs are paid for."""
+
+    RESERVED = "reserved"
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One region of the fleet: a place, the law that holds there, who runs it."""
+
+    name: str
+    place: Place
+    jurisdictions: frozenset[str] = frozenset()
+    certifications: frozenset[str] = frozenset()
+    provider: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One vLLM API server (or a gateway in front of a cluster). `key` identifies it across reloads.
+
+    `capacity` is a hard cap on requests this edge has running there (None: learnt). `models` None means
+    "learnt from its /v1/models". `prefill_ms_per_token` is the cold-start prior of the prefill rate.
+    """
+
+    key: str
+    url: str
+    region: Region
+    models: frozenset[str] | None = None
+    capacity: int | None = None
+    node: str | None = None
+    purchase: Purchase = Purchase.ON_DEMAND
+    price_per_hour: float | None = None
+    prefill_ms_per_token: float = 0.05
+    slot_hold_ms: float = 3900.0
+
+
+@dataclass(slots=True)
+class Facts:
+    """What one request asks, as far as the decision cares. Immutable by convention once routed.
+
+    `prompt_tokens` is an estimate. `budget_ms` is the client's time-to-first-token budget, `pinned_region`
+    the region it insists on, `jurisdictions` what its tenant allows (None: no tenant rule).
+    """
+
+    model: str
+    place: Place = UNKNOWN_PLACE
+    tenant: str = ""
+    prompt_tokens: int = 0
+    is_stream: bool = False
+    budget_ms: float | None = None
+    pinned_region: str | None = None
+    tenant_jurisdictions: frozenset[str] | None = None
+
+
+@dataclass(slots=True)
+class LoadSample:
+    """What one scrape (or an ORCA header) said of an endpoint. Absent signals are None, never zero.
+
+    `running`/`waiting` are requests summed over engines, `kv_usage` is 0..1 (maximum over engines),
+    `at_s` monotonic seconds when it was taken. The counters are cumulative tokens since engine start.
+    """
+
+    at_s: float
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage: float | None = None
+    prompt_tokens_total: float | None = None
+    generation_tokens_total: float | None = None
+    prefix_hits_total: float | None = None
+    prefix_queries_total: float | None = None
+    own_running_then: int = 0
+    """This edge's own in-flight requests at the instant of the sample: what of `running` is ours."""
+
+
+class ForcedState(StrEnum):
+    """The operator's hand: apart from health, never overwritten by it."""
+
+    NONE = "none"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """One endpoint or region that a rule took out of a decision, and why (one plain sentence)."""
+
+    region: str
+    endpoint: str
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One candidate of a decision with the milliseconds behind it."""
+
+    region: str
+    endpoint: str
+    total_ms: float
+    network_ms: float
+    queue_ms: float
+    prefill_ms: float
+    tax_ms: float = 0.0
+    has_room: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision that explains itself: the choice, the ranked runners-up, who was dropped by what rule."""
+
+    choice: Ranked | None
+    home: str | None
+    reason: str
+    ranked: tuple[Ranked, ...] = ()
+    dropped: tuple[Dropped, ...] = field(default_factory=tuple)

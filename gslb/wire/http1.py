@@ -1,0 +1,277 @@
+"""HTTP/1.1 heads: what may pass, what must not, and the bytes that go on.
+
+httptools splits bytes into fields and refuses bad characters in them (tried with every byte value, in names and
+values). What else it lets through and a proxy in front of money must not, `finish_head` refuses (RFC 9112
+sections 3, 6 and 9; FC-02, FC-03, FC-36). The builders never copy a framing field: gslb writes its own
+(FC-01, FC-05).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from gslb.errors import REASONS, ApiError
+
+Field = tuple[bytes, bytes]
+
+OWN_FIELDS = frozenset(
+    (
+        b"host", b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization",
+        b"proxy-authenticate", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings",
+        b"content-length", b"content-type", b"content-encoding", b"expect", b"x-forwarded-for", b"forwarded",
+        b"x-forwarded-proto", b"x-forwarded-host", b"x-real-ip", b"via", b"x-request-id", b"authorization",
+        b"x-api-key", b"api-key", b"x-gslb-latency-budget-ms", b"x-gslb-session", b"x-gslb-region",
+        b"x-gslb-priority", b"x-gslb-explain",
+    )
+)  # fmt: skip
+"""Request fields gslb reads, replaces or ends: none of them passes by itself."""
+
+_HOP_BY_HOP = frozenset(
+    (
+        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade", b"content-length", b"x-request-id", b"x-gslb-region",
+        b"x-gslb-attempts", b"x-gslb-decision",
+    )
+)  # fmt: skip
+"""Response fields that end here: hop-by-hop (RFC 9110 7.6.1), framing, and those gslb writes itself."""
+
+_TARGET = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
+_DIGITS = re.compile(rb"[0-9]{1,18}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+
+class RequestHead:
+    """One request's head, filled while it is parsed, then checked once by `finish_head`.
+
+    `passed` are the fields that go upstream as they came; `own` those of OWN_FIELDS, by lower-case name.
+    """
+
+    __slots__ = (
+        "content_length", "expects_continue", "is_chunked", "is_http10", "keep_alive", "method", "nominated",
+        "own", "passed", "path", "target", "version",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.method = b""
+        self.target = b""
+        self.path = b""
+        self.is_http10 = False
+        self.keep_alive = True
+        self.version = "1.1"
+        self.content_length: int | None = None
+        self.is_chunked = False
+        self.expects_continue = False
+        self.passed: list[Field] = []
+        self.own: dict[bytes, list[bytes]] = {}
+        self.nominated: frozenset[bytes] = frozenset()
+
+    def add_field(self, name: bytes, value: bytes) -> None:
+        """Take one field as httptools hands it over (it does not strip trailing whitespace)."""
+        lower = name.lower()
+        if lower in OWN_FIELDS:
+            self.own.setdefault(lower, []).append(value.strip(b" \t"))
+        else:
+            self.passed.append((name, value))
+
+    def first(self, name: bytes) -> bytes | None:
+        """The first value of one of OWN_FIELDS, or None."""
+        values = self.own.get(name)
+        return values[0] if values else None
+
+
+def finish_head(head: RequestHead) -> None:
+    """Check framing and routing fields of a complete head and fill in what follows from them.
+
+    Raises ApiError (`is_framing`: answer and close) for what RFC 9112 calls an error.
+    """
+    own = head.own
+    target = head.target
+    if head.version not in ("1.0", "1.1"):
+        raise _malformed("the only versions served are HTTP/1.1 and HTTP/1.0")
+    head.is_http10 = head.version == "1.0"
+    head.path = target.partition(b"?")[0]
+    if head.method == b"CONNECT":
+        raise ApiError("method_not_allowed", "gslb is no tunnel", headers=[(b"Allow", b"POST, GET, HEAD")],
+                       is_framing=True)  # fmt: skip
+    if not _TARGET.fullmatch(target):
+        raise _malformed("the request target must be a path in origin form")
+    hosts = own.get(b"host", ())
+    if len(hosts) > 1 or (not hosts and not head.is_http10) or (hosts and not _HOST.fullmatch(hosts[0])):
+        raise _malformed("a request needs exactly one well-formed Host")
+    _read_framing(head)
+    _read_connection(head)
+    if (expect := head.first(b"expect")) is not None:
+        if expect.lower() != b"100-continue":
+            raise ApiError("expectation_failed", "the only expectation served is 100-continue", is_framing=True)
+        head.expects_continue = not head.is_http10
+
+
+def _read_framing(head: RequestHead) -> None:
+    """RFC 9112 6.1 and 6.3: one length, or exactly `chunked`, never both."""
+    codings = head.own.get(b"transfer-encoding")
+    lengths = head.own.get(b"content-length")
+    if codings:
+        if lengths or head.is_http10 or len(codings) > 1:
+            raise _malformed("Transfer-Encoding is doubled, beside Content-Length, or in HTTP/1.0")
+        if codings[0].lower() != b"chunked":
+            raise ApiError("not_implemented", "the only transfer coding served is chunked", is_framing=True)
+        head.is_chunked = True
+    elif lengths:
+        if len(lengths) > 1 or not _DIGITS.fullmatch(lengths[0]):
+            raise _malformed("Content-Length must be one plain number")
+        head.content_length = int(lengths[0])
+
+
+def _read_connection(head: RequestHead) -> None:
+    values = head.own.get(b"connection")
+    tokens = (
+        frozenset(token.strip().lower() for value in values for token in value.split(b","))
+        if values
+        else frozenset()
+    )
+    head.keep_alive = not head.is_http10 and b"close" not in tokens
+    # What the client nominates goes from the client's own set; gslb's fields are added later (FC-05).
+    head.nominated = tokens - {b"close", b"keep-alive", b"upgrade"}
+    if head.nominated:
+        head.passed = [field for field in head.passed if field[0].lower() not in head.nominated]
+
+
+def _malformed(message: str) -> ApiError:
+    return ApiError("bad_request", message, is_framing=True)
+
+
+def good_request_id(values: list[bytes] | None) -> bytes | None:
+    """The client's X-Request-Id when it is one line of `[A-Za-z0-9._-]{1,128}`, else None."""
+    if values and len(values) == 1 and _REQUEST_ID.fullmatch(values[0]):
+        return values[0]
+    return None
+
+
+def upstream_fields(
+    head: RequestHead, request_id: bytes, forwarded_for: bytes, body_bytes: int, proto: bytes
+) -> bytes:
+    """The field lines every attempt of a request shares: all but Host and the keys. Ends with a blank line."""
+    lines = [b"%b: %b\r\n" % field for field in head.passed]
+    own = head.own
+    if (content_type := own.get(b"content-type")) is not None and b"content-type" not in head.nominated:
+        lines.append(b"Content-Type: %b\r\n" % content_type[0])
+    if (host := own.get(b"host")) is not None:
+        lines.append(b"X-Forwarded-Host: %b\r\n" % host[0])
+    via = b", ".join((*own.get(b"via", ()), b"1.0 gslb" if head.is_http10 else b"1.1 gslb"))
+    lines.append(
+        b"Content-Length: %d\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nVia: %b\r\n"
+        b"X-Request-Id: %b\r\n\r\n" % (body_bytes, forwarded_for, proto, via, request_id)
+    )
+    return b"".join(lines)
+
+
+# --- responses --------------------------------------------------------------------------------------
+
+
+class ResponseHead:
+    """An upstream's response head, filled while it is parsed."""
+
+    __slots__ = (
+        "content_length", "fields", "is_chunked", "is_encoded", "is_event_stream", "load_metrics", "reason",
+        "retry_after", "status",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.reason = b""
+        self.fields: list[Field] = []
+        self.content_length: int | None = None
+        self.is_chunked = False
+        self.is_event_stream = False
+        self.is_encoded = False
+        self.retry_after: bytes | None = None
+        self.load_metrics: bytes | None = None
+
+    @property
+    def has_body(self) -> bool:
+        """False for 1xx, 204 and 304 (RFC 9112 6.3 rule 1)."""
+        return self.status >= 200 and self.status not in (204, 304)
+
+    @property
+    def ends_at_close(self) -> bool:
+        """True when only the end of the connection ends the body (RFC 9112 6.3 rule 8)."""
+        return self.has_body and not self.is_chunked and self.content_length is None
+
+
+def finish_response_head(head: ResponseHead) -> str | None:
+    """Strip what must not reach a client and read framing; returns what is wrong, or None.
+
+    One lower-casing pass over the fields: this runs for every answer.
+    """
+    nominated: set[bytes] = set()
+    kept: list[Field] = []
+    lengths: list[bytes] = []
+    for field in head.fields:
+        name, value = field
+        lower = name.lower()
+        if lower not in _HOP_BY_HOP:
+            if lower == b"content-type":
+                head.is_event_stream = value[:17].lower() == b"text/event-stream"
+            elif lower == b"content-encoding":
+                head.is_encoded = True
+            elif lower == b"retry-after":
+                head.retry_after = value.strip()
+            elif lower == b"endpoint-load-metrics":
+                head.load_metrics = value
+            kept.append(field)
+        elif lower == b"content-length":
+            lengths.append(value.strip())
+        elif lower == b"transfer-encoding":
+            head.is_chunked = value.strip().lower() == b"chunked"
+            if not head.is_chunked:
+                return "an unknown transfer coding"
+        elif lower == b"connection":
+            nominated.update(token.strip().lower() for token in value.split(b","))
+    nominated -= {b"close", b"keep-alive"}
+    if nominated:
+        kept = [field for field in kept if field[0].lower() not in nominated]
+    head.fields = kept
+    if lengths:
+        if len(set(lengths)) > 1 or not _DIGITS.fullmatch(lengths[0]) or head.is_chunked:
+            return "contradictory framing"
+        head.content_length = int(lengths[0])
+    return None
+
+
+def client_head(head: ResponseHead, gslb_fields: bytes, *, is_http10: bool, close: bool) -> bytes:
+    """The head a client gets for an upstream's answer: its status and fields, gslb's framing and fields."""
+    lines = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason or REASONS.get(head.status, b""))]
+    lines += [b"%b: %b\r\n" % field for field in head.fields]
+    if head.content_length is not None and head.status != 204:
+        lines.append(b"content-length: %d\r\n" % head.content_length)
+    elif head.has_body and not is_http10:
+        lines.append(b"transfer-encoding: chunked\r\n")
+    lines.append(gslb_fields)
+    lines.append(b"connection: close\r\n\r\n" if close else b"\r\n")
+    return b"".join(lines)
+
+
+def local_answer(
+    status: int, body: bytes, fields: Iterable[Field], *, date: bytes, close: bool, sends_body: bool = True
+) -> bytes:
+    """A whole answer of gslb's own, JSON body included (left out for HEAD, its length kept)."""
+    lines = [
+        b"HTTP/1.1 %d %b\r\nServer: gslb\r\nDate: %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        % (status, REASONS[status], date, len(body))
+    ]
+    lines += [b"%b: %b\r\n" % field for field in fields]
+    lines.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
+    if sends_body:
+        lines.append(body)
+    return b"".join(lines)
+
+
+def chunk(payload: bytes) -> bytes:
+    """One chunk of the chunked coding (RFC 9112 7.1)."""
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+LAST_CHUNK = b"0\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -1,0 +1,129 @@
+"""Server-sent events as far as a proxy must understand them: where content starts, where an event ends.
+
+WHATWG HTML 9.2.5: lines end in CR, LF or CRLF; a blank line ends an event; a line starting with a colon is a
+comment. Payload is only looked at here, never rebuilt.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Any
+
+import orjson
+
+_MAX_HELD_BYTES = 64 * 1024
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\r\n\n|\n\r\n")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+_PREAMBLES = frozenset(
+    (
+        "message_start", "ping", "content_block_start",
+        "response.created", "response.in_progress", "response.queued",
+        "response.output_item.added", "response.content_part.added",
+    )
+)  # fmt: skip
+"""Event types of the Anthropic and Responses dialects that come before the first token."""
+_DELTA_CONTENT = ("content", "tool_calls", "reasoning", "reasoning_content", "function_call", "refusal")
+
+
+class Verdict(Enum):
+    """What the stream has shown so far."""
+
+    HOLD = "hold"
+    COMMENT = "comment"
+    CONTENT = "content"
+    ERROR = "error"
+
+
+class FirstContent:
+    """Looks for the first content event of a stream, fed in pieces cut anywhere.
+
+    After COMMENT it may be fed on; after CONTENT or ERROR it is done.
+    """
+
+    __slots__ = ("_buffer", "error_message")
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self.error_message = ""
+
+    def feed(self, payload: bytes) -> Verdict:
+        """The strongest verdict among the complete events so far; HOLD when nothing speaks yet."""
+        buffer = self._buffer + payload
+        verdict = Verdict.HOLD
+        position = 0
+        while (end := _EVENT_END.search(buffer, position)) is not None:
+            if end.end() == len(buffer) and end[0] == b"\r\r":
+                break  # the LF of a second CRLF may still come
+            event = buffer[position : end.start()]
+            position = end.end()
+            one = self._judge(event)
+            if one in (Verdict.CONTENT, Verdict.ERROR):
+                self._buffer = b""
+                return one
+            if one is Verdict.COMMENT:
+                verdict = one
+        self._buffer = buffer[position:]
+        if len(self._buffer) > _MAX_HELD_BYTES:
+            return Verdict.CONTENT  # no preamble is that long
+        if self._buffer[:1] == b":" and _LINE_END.search(self._buffer):
+            return Verdict.COMMENT
+        return verdict
+
+    def _judge(self, event: bytes) -> Verdict:
+        data: list[bytes] = []
+        name = b""
+        verdict = Verdict.HOLD
+        for line in _LINE_END.split(event):
+            field, _, value = line.partition(b":")
+            if not field and line:
+                verdict = Verdict.COMMENT
+            elif field == b"data":
+                data.append(value.removeprefix(b" "))
+            elif field == b"event":
+                name = value.strip()
+        if not data:
+            return verdict
+        return self._judge_data(b"\n".join(data), name)
+
+    def _judge_data(self, data: bytes, name: bytes) -> Verdict:
+        try:
+            tree = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return Verdict.CONTENT  # [DONE] and whatever dialect this is: not ours to hold
+        if not isinstance(tree, dict):
+            return Verdict.CONTENT
+        fault = tree.get("error")
+        kind = tree.get("type")
+        if fault or name == b"error" or kind in ("error", "response.failed"):
+            if _is_callers_fault(fault):
+                return Verdict.CONTENT
+            self.error_message = "the engine reported an error as its first event"
+            return Verdict.ERROR
+        if isinstance(kind, str):
+            return Verdict.HOLD if kind in _PREAMBLES else Verdict.CONTENT
+        choices = tree.get("choices")
+        if isinstance(choices, list):
+            return Verdict.CONTENT if any(_speaks(choice) for choice in choices) else Verdict.HOLD
+        return Verdict.CONTENT
+
+
+def _is_callers_fault(fault: Any) -> bool:
+    """A 4xx in the event (prompt too long ...) would fail everywhere: pass it, blame nobody."""
+    code = fault.get("code") if isinstance(fault, dict) else None
+    return isinstance(code, int) and 400 <= code < 500 and code not in (408, 429)
+
+
+def _speaks(choice: Any) -> bool:
+    if not isinstance(choice, dict):
+        return True
+    if choice.get("finish_reason") is not None or choice.get("text"):
+        return True
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(delta.get(name) for name in _DELTA_CONTENT)
+
+
+def ends_between_events(tail: bytes) -> bool:
+    """True when a payload ending in `tail` (its last 4 bytes or more; b"" = nothing sent) ends an event."""
+    return not tail or tail.endswith((b"\n\n", b"\r\r", b"\n\r\n"))

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import math
+import statistics
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gslb.geo.atlas import cloud_regions, countries, waypoints
+from gslb.geo.place import great_circle_km, parse_location
+from gslb.geo.rtt_prior import (
+    UNKNOWN_RTT_MS,
+    MeasuredRtt,
+    is_plausible_rtt,
+    network_path,
+    rtt_prior_ms,
+)
+from gslb.types import UNKNOWN_PLACE, Place
+from tests.geo.shared_data import needs_network_tables, rows
+
+FRANKFURT = parse_location("Frankfurt")
+TOKYO = parse_location("Tokyo")
+
+PLACES = st.builds(
+    Place,
+    country=st.sampled_from([None, "ZZ", *countries()]),
+    lat=st.floats(-90, 90),
+    lon=st.floats(-180, 180),
+)
+
+
+def test_one_zone_is_the_great_circle() -> None:
+    paris = parse_location("Paris")
+    path = network_path(FRANKFURT, paris)
+    assert path is not None
+    assert path.via == ()
+    assert path.km == pytest.approx(478, abs=3)
+    assert rtt_prior_ms(FRANKFURT, paris) == pytest.approx(6.84 + 13.236 * path.km / 1000)
+    assert rtt_prior_ms(paris, paris) == pytest.approx(6.84)
+
+
+def test_two_zones_meet_at_their_gateways() -> None:
+    path = network_path(FRANKFURT, parse_location("Dubai"))
+    assert path is not None
+    assert path.via == ("EU_S", "ME")
+    long_way = network_path(parse_location("São Paulo"), TOKYO)
+    assert long_way is not None
+    assert long_way.via == ("SAE", "NA_S", "NA_W", "JP")
+
+
+def test_an_unknown_zone_falls_back_to_the_great_circle_line() -> None:
+    at_sea = Place(lat=0.0, lon=-30.0)
+    km = great_circle_km(0, -30, 50.11, 8.68)
+    assert rtt_prior_ms(at_sea, FRANKFURT) == pytest.approx(5 + 15 * km / 1000)
+    antarctica = parse_location("AQ")
+    assert rtt_prior_ms(antarctica, FRANKFURT) == pytest.approx(
+        5 + 15 * great_circle_km(-77.8, 166.7, 50.11, 8.68) / 1000
+    )
+
+
+def test_a_place_without_coordinates_gets_the_median() -> None:
+    assert rtt_prior_ms(UNKNOWN_PLACE, FRANKFURT) == UNKNOWN_RTT_MS
+    assert rtt_prior_ms(FRANKFURT, Place(country="DE")) == UNKNOWN_RTT_MS
+    assert network_path(UNKNOWN_PLACE, FRANKFURT) is None
+
+
+@given(PLACES, PLACES)
+def test_the_prior_is_symmetric_bounded_and_never_below_light(a: Place, b: Place) -> None:
+    ab, ba = rtt_prior_ms(a, b), rtt_prior_ms(b, a)
+    assert ab == pytest.approx(ba)
+    assert 5 <= ab < 700
+    assert is_plausible_rtt(ab, a, b)
+
+
+def test_the_cable_map_is_sound() -> None:
+    raw = waypoints()
+    for a, b in raw["edges"]:
+        assert {a, b} <= raw["waypoints"].keys()
+    gateways = [name for names in raw["zone_gateways"].values() for name in names]
+    assert sorted(gateways) == sorted(raw["waypoints"])
+    assert raw["zone_countries"].keys() == raw["zone_gateways"].keys()
+    zoned = [code for codes in raw["zone_countries"].values() for code in codes.split()]
+    assert len(zoned) == len(set(zoned))
+    assert countries().keys() - set(zoned) == {"AQ", "TF", "UM"}
+    assert {region.country for region in cloud_regions().values()} <= set(zoned)
+
+
+def _errors(provider: str, table: str, column: str) -> tuple[list[float], dict[frozenset[str], float]]:
+    """Relative errors of the prior on a table's pairs of regions (means of both directions), and the pairs."""
+    both_ways: dict[frozenset[str], list[float]] = {}
+    for row in rows(f"network/{table}"):
+        pair = frozenset({f"{provider}:{row['from_region']}", f"{provider}:{row['to_region']}"})
+        if len(pair) == 2 and pair <= cloud_regions().keys():
+            both_ways.setdefault(pair, []).append(float(row[column]))
+    measured = {pair: statistics.mean(values) for pair, values in both_ways.items()}
+    errors = []
+    for pair, rtt_ms in measured.items():
+        a, b = map(parse_location, pair)
+        errors.append(abs(rtt_prior_ms(a, b) / rtt_ms - 1))
+    return sorted(errors), measured
+
+
+@needs_network_tables
+@pytest.mark.parametrize(
+    ("provider", "table", "column", "pairs", "median", "p90"),
+    [
+        ("azure", "azure_rtt_p50_2025-06.csv", "p50_rtt_ms", 1226, 0.073, 0.271),
+        ("aws", "aws_rtt_p50_2025-05.csv", "p50_rtt_ms", 496, 0.090, 0.261),
+        ("ibm", "ibm_rtt_avg_2025-09.csv", "avg_rtt_ms", 55, 0.048, 0.150),
+    ],
+)
+def test_error_against_measured_tables(
+    provider: str, table: str, column: str, pairs: int, median: float, p90: float
+) -> None:
+    errors, measured = _errors(provider, table, column)
+    assert len(errors) == len(measured) == pairs
+    assert statistics.median(errors) <= median
+    assert errors[int(0.9 * len(errors))] <= p90
+
+
+@needs_network_tables
+def test_nearest_of_six_regions_is_mostly_right() -> None:
+    _, measured = _errors("azure", "azure_rtt_p50_2025-06.csv", "p50_rtt_ms")
+    six = [
+        f"azure:{name}"
+        for name in ("eastus", "westus2", "westeurope", "southeastasia", "japaneast", "australiaeast")
+    ]
+    clients = {name for pair in measured for name in pair} - set(six)
+    right = judged = 0
+    for client in sorted(clients):
+        if any(frozenset({client, region}) not in measured for region in six):
+            continue
+        truth = min(six, key=lambda region: measured[frozenset({client, region})])
+        guess = min(six, key=lambda region: rtt_prior_ms(parse_location(client), parse_location(region)))
+        judged += 1
+        right += truth == guess
+    assert judged >= 40
+    assert right / judged >= 0.89
+
+
+@needs_network_tables
+def test_measured_tables_are_plausible() -> None:
+    _, measured = _errors("aws", "aws_rtt_p50_2025-05.csv", "p50_rtt_ms")
+    implausible = [pair for pair, ms in measured.items() if not is_plausible_rtt(ms, *map(parse_location, pair))]
+    assert len(implausible) <= 0.01 * len(measured)
+
+
+def test_a_round_trip_faster_than_light_is_implausible() -> None:
+    assert not is_plausible_rtt(20, FRANKFURT, TOKYO)
+    assert is_plausible_rtt(230, FRANKFURT, TOKYO)
+    assert is_plausible_rtt(0.1, UNKNOWN_PLACE, TOKYO)
+    assert is_plausible_rtt(0.1, TOKYO, TOKYO)
+    # An American near New York is placed at the middle of the country: the radius says how little that means.
+    assert is_plausible_rtt(8, parse_location("New York"), parse_location("country:US"))
+
+
+def test_measuring_replaces_the_prior_by_weight_of_evidence() -> None:
+    measured = MeasuredRtt()
+    assert (measured.samples, measured.ewma_ms, measured.blended_ms(100)) == (0, None, 100)
+    blends = []
+    for _ in range(27):
+        measured.observe(200)
+        blends.append(measured.blended_ms(100))
+    assert blends == sorted(blends)
+    assert blends[0] == pytest.approx(125)
+    assert blends[2] == pytest.approx(150)
+    assert blends[26] == pytest.approx(190)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 1e6))
+def test_the_average_stays_within_the_samples(samples_ms: list[float], prior_ms: float) -> None:
+    measured = MeasuredRtt()
+    for sample_ms in samples_ms:
+        measured.observe(sample_ms)
+    assert measured.samples == len(samples_ms)
+    assert measured.ewma_ms is not None
+    slack = 1e-6
+    assert min(samples_ms) - slack <= measured.ewma_ms <= max(samples_ms) + slack
+    seen = [*samples_ms, prior_ms]
+    assert min(seen) - slack <= measured.blended_ms(prior_ms) <= max(seen) + slack
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_what_no_clock_shows_is_refused(value: float) -> None:
+    measured = MeasuredRtt()
+    with pytest.raises(ValueError, match="no round trip"):
+        measured.observe(value)
+    assert measured.samples == 0
+
+
+def test_triangle_detours_never_shorten_a_path() -> None:
+    """No waypoint makes a path shorter than the great circle between its ends."""
+    places = [parse_location(name) for name in ("Lagos", "Nairobi", "Lima", "Karachi", "Sydney", "Miami")]
+    for a, b in combinations(places, 2):
+        path = network_path(a, b)
+        assert path is not None
+        assert a.lat is not None
+        assert a.lon is not None
+        assert b.lat is not None
+        assert b.lon is not None
+        assert path.km >= great_circle_km(a.lat, a.lon, b.lat, b.lon) - 1e-6

@@ -1,0 +1,107 @@
+"""One GET: https is verified, by the operator's own authority and name where configured; size is bounded."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gslb.observe.fetch import Fetcher, FetchFailed, Target
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for `llm.example` and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        + ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=llm.example"]
+        + ["-addext", "subjectAltName=DNS:llm.example"],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+@pytest.fixture
+async def url(certificate: tuple[Path, Path]) -> AsyncIterator[str]:
+    async def health(_request: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/health", health)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def fetcher() -> AsyncIterator[Fetcher]:
+    fetcher = Fetcher()
+    yield fetcher
+    await fetcher.close()
+
+
+async def test_own_authority_and_name(url: str, certificate: tuple[Path, Path], fetcher: Fetcher) -> None:
+    target = Target(url, server_name="llm.example", ca_file=str(certificate[0]))
+    assert (await fetcher.get(target, "/health", 10, 1000)).status == 200
+    fetcher.reread_certificates()
+    assert (await fetcher.get(target, "/health", 10, 1000)).status == 200
+
+
+@pytest.mark.parametrize("server_name", [None, "other.example"])
+async def test_another_name_is_refused(
+    url: str, certificate: tuple[Path, Path], fetcher: Fetcher, server_name: str | None
+) -> None:
+    target = Target(url, server_name=server_name, ca_file=str(certificate[0]))
+    with pytest.raises(FetchFailed) as caught:
+        await fetcher.get(target, "/health", 10, 1000)
+    assert caught.value.reason == "tls_error"
+
+
+async def test_an_unknown_authority_is_refused(url: str, fetcher: Fetcher) -> None:
+    with pytest.raises(FetchFailed) as caught:
+        await fetcher.get(Target(url, server_name="llm.example"), "/health", 10, 1000)
+    assert caught.value.reason == "tls_error"
+
+
+@pytest.mark.parametrize("content", [None, "not a certificate"])
+async def test_a_bad_ca_file_is_named(url: str, fetcher: Fetcher, tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(FetchFailed, match=r"tls_ca_file .*ca\.pem") as caught:
+        await fetcher.get(Target(url, ca_file=str(file)), "/health", 10, 1000)
+    assert caught.value.reason == "tls_error"
+
+
+async def test_an_endless_answer_is_cut(fetcher: Fetcher) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 1000)
+
+    app = web.Application()
+    app.router.add_get("/metrics", endless)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        with pytest.raises(FetchFailed) as caught:
+            await fetcher.get(Target(f"http://127.0.0.1:{runner.addresses[0][1]}"), "/metrics", 10, 50_000)
+        assert caught.value.reason == "too_large"
+    finally:
+        await runner.cleanup()
