@@ -36,7 +36,7 @@ def _shared_options(command: Callable[..., None]) -> Callable[..., None]:
 @_shared_options
 def status(admin: str, as_json: bool) -> None:
     """Show what a running edge knows of its regions and endpoints."""
-    document = _call(admin, "GET", "/api/v1/status")
+    document = call_admin(admin, "GET", "/api/v1/status")
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:
@@ -57,7 +57,7 @@ def _changing(name: str, text: str) -> click.Command:
         token = os.environ.get(token_env, "").strip()
         if not token:
             raise click.ClickException(f"the environment variable {token_env} must hold the admin token")
-        document = _call(admin, "POST", f"/api/v1/{name}", {"target": target}, token)
+        document = call_admin(admin, "POST", f"/api/v1/{name}", {"target": target}, token)
         if as_json:
             click.echo(json.dumps(document, indent=2))
         else:
@@ -80,7 +80,7 @@ ADMIN_COMMANDS: tuple[click.Command, ...] = (
 # --- talking ------------------------------------------------------------------------------------------
 
 
-def _call(
+def call_admin(
     admin: str, method: str, path: str, body: Mapping[str, Any] | None = None, token: str | None = None
 ) -> dict[str, Any]:
     """One call to the admin API. Goes straight there: no proxy of the environment, no redirect sees the token.
@@ -146,8 +146,8 @@ def _print_status(document: Mapping[str, Any]) -> None:
     edge = document.get("edge", {})
     ready = "ready" if document.get("ready") else "NOT ready"
     console.print(
-        Text(f"edge {edge.get('name', '?')}: {ready}, configuration {document.get('generation', '?')}, "),
-        Text(f"{edge.get('open_exchanges', 0)} requests under way"),
+        _text(f"edge {edge.get('name', '?')}: {ready}, configuration {document.get('generation', '?')}, "),
+        _text(f"{edge.get('open_exchanges', 0)} requests under way"),
         sep="",
     )
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
@@ -162,29 +162,29 @@ def _print_status(document: Mapping[str, Any]) -> None:
             notes += _notes(endpoint)
     console.print(table)
     for note in notes:
-        console.print(Text(note, style="yellow"))
+        console.print(_text(note, style="yellow"))
 
 
 def _row(region: Mapping[str, Any], endpoint: Mapping[str, Any]) -> list[Text]:
     load = endpoint["load"] or {}
-    state = Text(endpoint["state"], style=_STATE_STYLE.get(endpoint["state"], ""))
+    state = _text(endpoint["state"], style=_STATE_STYLE.get(endpoint["state"], ""))
     if endpoint["forced"] != "none":
         state.append(f" {endpoint['forced']}", style="magenta")
     models = endpoint["models"]
     measured_ms, prior_ms = endpoint["rtt_measured_ms"], region["rtt_prior_ms"]
     rtt = f"~{_number(prior_ms)}" if measured_ms is None and prior_ms is not None else _number(measured_ms)
     return [
-        Text(region["name"]),
-        Text(endpoint["key"]),
+        _text(region["name"]),
+        _text(endpoint["key"]),
         state,
-        Text("not learnt yet" if models is None else ", ".join(models) or "none"),
-        Text(str(endpoint["in_flight"])),
-        Text(_number(endpoint["others"] if endpoint["load"] else None)),
-        Text(_number(endpoint["slots"])),
-        Text(_number(load.get("waiting"))),
-        Text("-" if load.get("kv_usage") is None else f"{load['kv_usage']:.0%}"),
-        Text(rtt),
-        Text(_number(load.get("age_s"))),
+        _text("not learnt yet" if models is None else ", ".join(models) or "none"),
+        _text(str(endpoint["in_flight"])),
+        _text(_number(endpoint["others"] if endpoint["load"] else None)),
+        _text(_number(endpoint["slots"])),
+        _text(_number(load.get("waiting"))),
+        _text("-" if load.get("kv_usage") is None else f"{load['kv_usage']:.0%}"),
+        _text(rtt),
+        _text(_number(load.get("age_s"))),
     ]
 
 
@@ -197,3 +197,8 @@ def _notes(endpoint: Mapping[str, Any]) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
+
+
+def _text(words: str, style: str = "") -> Text:
+    """Words from elsewhere for a terminal: what would steer the terminal is shown as a question mark."""
+    return Text("".join(letter if letter.isprintable() else "?" for letter in words), style)

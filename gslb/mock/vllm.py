@@ -80,8 +80,15 @@ class MockVllm:
         engines = [Engine(self.settings) for _ in range(self.settings.engines)]
         self.driver = EngineDriver(asyncio.get_running_loop(), engines)
         self._started_unix_s = time.time()
-        await self._listen()
+        pending, self._reopening = self._reopening, None
+        if pending is not None:
+            await pending
         self._is_started = True
+        try:
+            await self._listen()
+        except OSError:
+            self._is_started = False
+            raise
         self._apply_faults()
 
     async def stop(self, drain_s: float = 0.0) -> None:
@@ -228,7 +235,7 @@ class MockVllm:
         self.connections_accepted += 1
         connection.connection_id = self.connections_accepted
         self._connections[connection.connection_id] = connection
-        if not self.is_listening:
+        if self._is_refusing or not self._is_started:
             connection.reset_now()
 
     def connection_closed(self, connection: Connection) -> None:
@@ -274,13 +281,12 @@ class MockVllm:
 
     async def _reopen(self) -> None:
         await self._listen()
-        if self._is_refusing:
+        if self._is_refusing or not self._is_started:
             self._close_listener()
 
     def _shut(self) -> None:
+        # A reopening under way is not cancelled: its socket might listen already. It sees this and closes it.
         self._is_started = self._is_refusing = False
-        if self._reopening is not None:
-            self._reopening.cancel()
         self._close_listener()
 
     def _close_listener(self) -> None:

@@ -91,7 +91,7 @@ class Exchange:
             self._answer(200, answer, [], "ok")
             return None
         if door.is_stopping:
-            raise ApiError("shutting_down", "this edge is shutting down; ask again", retry_after_s=1)
+            raise _shutting_down()
         snapshot = door.fleet.snapshot
         if self.head.first(b"x-gslb-explain") == b"1":
             choice, explanation = generation.router.explain(admitted.facts, snapshot, self.started_s)
@@ -244,13 +244,13 @@ class Exchange:
             attempt.close(*failure.status_outcome(self.status))
         self._end("upstream_error" if is_fault else "ok", keep_alive=True)
 
-    def cut(self, outcome: str, result: str, why: str) -> None:
+    def cut(self, outcome: str, result: str, why: str, blame: Outcome = Outcome.BROKEN) -> None:
         """End a committed answer that will not be completed; it must not look complete (FC-08, FC-09)."""
         attempt = self._attempt
         if attempt is None or attempt.head is None:
             return
         head = attempt.head
-        attempt.close(result, Outcome.BROKEN, why)
+        attempt.close(result, blame, why)
         tail = b"".join(self.tail)[-4:]
         is_plain = self.is_event_stream and not head.is_encoded
         if is_plain and head.content_length is None and ends_between_events(tail):
@@ -287,6 +287,18 @@ class Exchange:
             self._note_served(self._attempt)
             self._attempt.close("aborted", Outcome.NEUTRAL)
         self._end("client_gone", keep_alive=False)
+
+    def stop(self) -> None:
+        """The edge's grace is over: end this exchange now, as honestly as its state allows (FC-39)."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        if attempt.is_committed:
+            self.cut("upstream_truncated", "aborted", "shutting down", Outcome.NEUTRAL)
+        else:
+            self._attempt = None
+            attempt.close("aborted", Outcome.NEUTRAL)
+            self.fail(_shutting_down(), "refused")
 
     def _note_served(self, attempt: Attempt) -> None:
         self.served_region = attempt.decision.region
@@ -333,3 +345,7 @@ class Exchange:
         write_record(self, outcome, self.client.now_s())
         self.admitted = None  # the body must not outlive the exchange
         self.client.exchange_done(keep_alive and self.client.keeps_alive(self.head))
+
+
+def _shutting_down() -> ApiError:
+    return ApiError("shutting_down", "this edge is shutting down; ask again", retry_after_s=1)

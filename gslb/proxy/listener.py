@@ -46,6 +46,11 @@ class Listener:
         for connection in list(self.connections):
             connection.stop_when_idle()
 
+    def stop_all(self) -> None:
+        """End every connection, with whatever it is doing."""
+        for connection in list(self.connections):
+            connection.stop_now()
+
 
 class ClientConnection(asyncio.Protocol):
     """One client connection (watched by the deadline ring)."""
@@ -291,6 +296,12 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     # --- ends ---------------------------------------------------------------------------------------
+
+    def stop_now(self) -> None:
+        """The grace is over: end what is running, then close."""
+        if self._exchange is not None:
+            self._exchange.stop()
+        self._close()
 
     def stop_when_idle(self) -> None:
         """Shutting down: close now if nothing is asked, else after the answer (keeps_alive says so)."""

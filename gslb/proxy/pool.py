@@ -139,6 +139,9 @@ class EndpointPool:
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """An answer ended cleanly: the connection may serve again."""
+        if self._idle_s <= 0:
+            connection.abort()
+            return
         connection.idle_since_s = self._loop.time()
         self._idle.append(connection)
 
@@ -161,6 +164,11 @@ class EndpointPool:
     def limit_idle(self, idle_s: float) -> None:
         """The endpoint announced (Keep-Alive: timeout=N) that it closes sooner than we would."""
         self._idle_s = min(self._idle_s, idle_s)
+
+    def close_idle(self) -> None:
+        """The pool is replaced: drop what is idle; connections under an answer end with it."""
+        self._idle_s = 0.0
+        self.retire(self._loop.time())
 
     def close(self) -> None:
         """Abort every connection."""

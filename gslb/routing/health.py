@@ -11,8 +11,9 @@
     probing: one trial request at a time; good -> admitting, bad -> ejected for twice as long.
 
 Two kinds of evidence are kept apart. A light `/health` proves only that the API process answers, so what
-traffic condemned (a hung engine, FC-19) only traffic may acquit; but once a probe fails as well the illness
-is one that probes see, and good probes end it. A single broken connection makes an endpoint suspect: it is
+traffic condemned (a hung engine, FC-19) only traffic may acquit; but once `fall` probes in a row fail as well
+the illness is one that probes see, and good probes end it. For the same reason a good probe never clears the
+count of failed requests. A single broken connection makes an endpoint suspect: it is
 used after the well ones and probed at once. Client errors, 429 and clients that left say nothing (FC-21).
 The operator's hand (cordon, drain) is not in here: neither overwrites the other.
 """
@@ -102,10 +103,10 @@ class HealthMachine:
         """A probe failed or timed out; `why` is shown to operators."""
         self.good_probes = 0
         self.failed_probes += 1
+        if self.failed_probes < self._marks.fall:
+            return False
         if self.state is State.EJECTED:
             self._ejected_by_traffic = False
-            return False
-        if self.failed_probes < self._marks.fall:
             return False
         if now_s - self.last_success_s <= self._marks.window_s:
             # Busy is not dead (FC-20): tokens flow, so the probe is slow, not the engine gone.
@@ -120,13 +121,13 @@ class HealthMachine:
         if outcome is Outcome.SUCCESS:
             self.failed_requests = 0
             self.last_success_s = now_s
-            if self.state in (State.ADMITTING, State.EJECTED):
+            if self.state is State.EJECTED:
                 return False  # an ejected endpoint's old streams may still end well: no proof for new ones
             self._ejection_factor = 1
             return self._move(State.ADMITTING, "request succeeded")
-        self.failed_requests += 1
         if self.state is State.EJECTED:
             return False
+        self.failed_requests += 1
         if self.state is State.PROBING or self.failed_requests >= self._marks.passive_fall:
             return self._eject_by_traffic(now_s, why)
         if outcome is Outcome.BROKEN and self.state is State.ADMITTING:
@@ -148,8 +149,9 @@ class HealthMachine:
     def _move(self, state: State, reason: str) -> bool:
         changed = state is not self.state
         if changed:
-            self.failed_requests = 0
             self.good_probes = 0
+        if state is State.EJECTED:
+            self.failed_requests = 0
         self.state = state
         self.reason = reason
         return changed

@@ -20,7 +20,8 @@ _KV_FULL = 0.9
 
 
 class EndpointView:
-    """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's."""
+    """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's, as of `at_s`
+    (minus infinity while nobody has told). `own` is shared and live; all else stays as it was."""
 
     __slots__ = (
         "at_s", "endpoint", "forced", "is_kv_full", "load", "models", "others", "own", "reason", "rtt_ms",
@@ -38,11 +39,11 @@ class EndpointView:
         self.models = record.models
         self.rtt_ms = record.rtt_ms
         self.load = load
-        self.slots: float | None = record.endpoint.capacity or record.learnt_slots
+        self.slots: int | None = record.endpoint.capacity or record.learnt_slots
         self.others = 0.0
         self.at_s = float("-inf")
         self.is_kv_full = False
-        if load is not None:
+        if load is not None and (load.running is not None or load.waiting is not None):
             self.at_s = load.at_s
             total = (load.running or 0.0) + (load.waiting or 0.0)
             self.others = max(0.0, total - load.own_running_then)
@@ -142,17 +143,15 @@ class FleetView:
         if record is None:
             return
         previous = record.load
-        if sample.running is None and previous is not None:
+        if sample.running is None and previous is not None and previous.running is not None:
             # An ORCA header tells the queue only: what runs stays as last scraped, and as old.
-            sample = replace(previous, waiting=sample.waiting, kv_usage=sample.kv_usage or previous.kv_usage)
-        record.load = sample
-        record.load_error = None
-        if sample.waiting and sample.running:
-            # Two samples in a row with a queue: the running count then is what the engine can hold.
-            if previous is not None and previous.waiting and previous.running:
-                record.learnt_slots = int(max(sample.running, previous.running))
-        elif record.learnt_slots is not None and sample.running and sample.running > record.learnt_slots:
-            record.learnt_slots = int(sample.running)
+            waiting = previous.waiting if sample.waiting is None else sample.waiting
+            kv_usage = previous.kv_usage if sample.kv_usage is None else sample.kv_usage
+            record.load = replace(previous, waiting=waiting, kv_usage=kv_usage)
+        else:
+            record.load = sample
+            record.load_error = None
+            record.learnt_slots = _learn_slots(record.learnt_slots, previous, sample)
         self._publish(record, roster=False)
 
     def load_failed(self, key: str, why: str) -> None:
@@ -232,3 +231,18 @@ class FleetView:
         self._index = {key: i for i, key in enumerate(self._records)}
         views = tuple(EndpointView(record) for record in self._records.values())
         self.snapshot = Snapshot(views, self._roster, self._generation, self._assumes_models)
+
+
+def _learn_slots(known: int | None, previous: LoadSample | None, sample: LoadSample) -> int | None:
+    """What the engine can hold, told by two samples in a row with a queue: what it ran then.
+
+    One slot is added whenever that many run without a queue, so that a guess made too low (prompts that came
+    together, a cache that was full) does not last.
+    """
+    running = sample.running
+    if not running:
+        return known
+    if sample.waiting:
+        has_queued = previous is not None and previous.waiting and previous.running
+        return int(max(running, previous.running or 0)) if previous is not None and has_queued else known
+    return int(running) + 1 if known is not None and running >= known else known

@@ -36,7 +36,8 @@ class Mocks:
 async def is_refused(port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):
+        # Reset: the connection was in the listener's queue when that was closed.
         return True
     writer.close()
     return False

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
 
 import pytest
 from click.testing import CliRunner
@@ -16,33 +17,47 @@ from tests.mock.mocks import STREAM, ask_bytes
 from tests.mock.raw import RawClient, get, post
 
 
-async def spawn(*options: str) -> Process:
-    """`mock-vllm` with `options`, as a process."""
-    code = "from gslb.cli_mock import mock_vllm; mock_vllm()"
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, "--model", "m", *options, stdout=PIPE, stderr=PIPE
-    )
+class Processes:
+    """Starts `mock-vllm` processes; none outlives its test, whatever comes of that."""
+
+    def __init__(self) -> None:
+        self.started: list[Process] = []
+
+    async def spawn(self, *options: str) -> Process:
+        """`mock-vllm` with `options`."""
+        code = "from gslb.cli_mock import mock_vllm; mock_vllm()"
+        command = (sys.executable, "-c", code, "--model", "m", *options)
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+        self.started.append(process)
+        return process
+
+    async def start(self, *options: str) -> tuple[Process, int]:
+        """A running `mock-vllm` and its port."""
+        process = await self.spawn(*options)
+        assert process.stdout is not None
+        line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+        assert line.startswith("mock-vllm ready on http://127.0.0.1:"), line
+        return process, int(line.rsplit(":", 1)[1])
 
 
-async def start(*options: str) -> tuple[Process, int]:
-    """A running `mock-vllm` and its port."""
-    process = await spawn(*options)
-    assert process.stdout is not None
-    line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
-    assert line.startswith("mock-vllm ready on http://127.0.0.1:"), line
-    return process, int(line.rsplit(":", 1)[1])
+@pytest.fixture
+async def processes() -> AsyncIterator[Processes]:
+    made = Processes()
+    yield made
+    for process in made.started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def code_of(process: Process) -> int:
-    try:
-        return await asyncio.wait_for(process.wait(), 10)
-    except TimeoutError:
-        process.kill()
-        raise
+    return await asyncio.wait_for(process.wait(), 10)
 
 
-async def test_process_serves_and_ends_cleanly_on_sigterm() -> None:
-    process, port = await start("--identity", "eu-1", "--lora", "ad-1", "--fault", '{"status":503,"count":1}')
+async def test_process_serves_and_ends_cleanly_on_sigterm(processes: Processes) -> None:
+    process, port = await processes.start(
+        "--identity", "eu-1", "--lora", "ad-1", "--fault", '{"status":503,"count":1}'
+    )
     document = {**STREAM, "stream": False}
     assert (await post(port, "/v1/completions", document)).status == 503
     answer = await post(port, "/v1/completions", document)
@@ -53,8 +68,8 @@ async def test_process_serves_and_ends_cleanly_on_sigterm() -> None:
     assert await code_of(process) == 0
 
 
-async def test_sigterm_with_defaults_waits_for_silent_clients_to_leave() -> None:
-    process, port = await start("--itl-ms", "3600000")
+async def test_sigterm_with_defaults_waits_for_silent_clients_to_leave(processes: Processes) -> None:
+    process, port = await processes.start("--itl-ms", "3600000")
     client = await RawClient.connect(port)
     await client.send(ask_bytes(STREAM))
     await client.read_until(b"data: ")
@@ -66,8 +81,8 @@ async def test_sigterm_with_defaults_waits_for_silent_clients_to_leave() -> None
     assert await code_of(process) == 0
 
 
-async def test_sigterm_with_a_shutdown_timeout_lets_a_stream_finish() -> None:
-    process, port = await start("--itl-ms", "10", "--shutdown-timeout", "20")
+async def test_sigterm_with_a_shutdown_timeout_lets_a_stream_finish(processes: Processes) -> None:
+    process, port = await processes.start("--itl-ms", "10", "--shutdown-timeout", "20")
     client = await RawClient.connect(port)
     await client.send(ask_bytes({**STREAM, "max_tokens": 30}))
     await client.read_until(b"data: ")
@@ -77,8 +92,8 @@ async def test_sigterm_with_a_shutdown_timeout_lets_a_stream_finish() -> None:
     assert await code_of(process) == 0
 
 
-async def test_sigint_ends_at_once() -> None:
-    process, port = await start("--itl-ms", "3600000")
+async def test_sigint_ends_at_once(processes: Processes) -> None:
+    process, port = await processes.start("--itl-ms", "3600000")
     client = await RawClient.connect(port)
     await client.send(ask_bytes(STREAM))
     await client.read_until(b"data: ")
@@ -86,9 +101,9 @@ async def test_sigint_ends_at_once() -> None:
     assert await code_of(process) == 0
 
 
-async def test_port_in_use_is_said_plainly() -> None:
-    process, port = await start()
-    second = await spawn("--port", str(port))
+async def test_port_in_use_is_said_plainly(processes: Processes) -> None:
+    process, port = await processes.start()
+    second = await processes.spawn("--port", str(port))
     assert await code_of(second) == 1
     assert second.stderr is not None
     assert f"Error: cannot listen on 127.0.0.1:{port}: " in (await second.stderr.read()).decode()

@@ -319,3 +319,5 @@ async def test_refusal_can_come_and_go_quickly_and_ends_with_the_mock(mocks: Moc
     mock.set_faults()
     mock.kill()
     assert [await is_refused(mock.port) for _ in range(5)][-1]
+    await mock.restart()
+    assert not await is_refused(mock.port)

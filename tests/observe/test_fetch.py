@@ -13,21 +13,18 @@ from aiohttp import web
 
 from gslb.observe.fetch import Fetcher, FetchFailed, Target
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
-
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for `llm.example` and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        + ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=llm.example"]
-        + ["-addext", "subjectAltName=DNS:llm.example"],
-        check=True,
-        capture_output=True,
-    )
+    ask = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=llm.example"
+    name = ["-addext", "subjectAltName=DNS:llm.example"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run(["openssl", *ask.split(), *name, *files], check=True, capture_output=True)
     return cert, key
 
 
