@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
-from yarl import URL
 
 _KEPT_S = 4.0
 _DNS_KEPT_S = 10
@@ -80,7 +79,7 @@ class Fetcher:
         headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
         try:
             async with self._session.get(
-                URL(target.url + path, encoded=True),
+                target.url + path,
                 headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),

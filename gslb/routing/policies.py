@@ -1,8 +1,8 @@
 """Policies: a table of named, plain functions that pick one option from a slate, or None when none has room.
 
-A slate holds endpoints of equal suspicion and priority tier, nearest first. Options are computed on demand:
-`ttft` looks no further once even an idle endpoint could not win, which keeps a decision over a thousand
-endpoints as cheap as one over the nearest region.
+A slate holds endpoints of equal suspicion and priority tier, the least `idle_ms` first: home, then foreign
+regions from near to far. Options are computed on demand: `ttft` looks no further once even an idle endpoint
+could not win, which keeps a decision over a thousand endpoints as cheap as one over the nearest region.
 """
 
 from __future__ import annotations
@@ -25,18 +25,25 @@ class Damping:
 
 @dataclass(slots=True)
 class Entry:
-    """One endpoint on a slate: its place in the snapshot and what depends on the client's place only."""
+    """One endpoint on a slate: its place in the snapshot and what depends on the client's place only.
+
+    `idle_ms` is network and tax: what the endpoint would cost if it were idle, but for the prefill.
+    """
 
     index: int
     region: str
     network_ms: float
     tax_ms: float
-    tier: int
+    idle_ms: float
 
 
 @dataclass(slots=True)
 class Slate:
-    """What a policy chooses from. `option(entry)` predicts; `gate_is_shut(region)` asks a region's door."""
+    """What a policy chooses from. `option(entry)` predicts; `gate_is_shut(region)` asks a region's door.
+
+    `least_prefill_ms` is a floor under every option's prefill; a load sample from before `stale_before_s`
+    tells nothing any more. `seen` collects what a policy looked at (some perhaps twice).
+    """
 
     entries: Sequence[Entry]
     facts: Facts
@@ -49,6 +56,8 @@ class Slate:
     order: Sequence[str] = ()
     objective: str = "latency"
     turn: int = 0
+    least_prefill_ms: float = 0.0
+    stale_before_s: float = float("-inf")
     seen: list[Option] = field(default_factory=list)
 
     def with_room(self) -> Iterator[Option]:
@@ -69,12 +78,12 @@ def lighter_of_two(options: Sequence[Option], dice: Random) -> Option:
 
     Power of two choices, Mitzenmacher 2001.
     """
-    if len(options) == 1:
+    count = len(options)
+    if count == 1:
         return options[0]
-    if len(options) == 2:
-        first, second = options if dice.random() < 0.5 else (options[1], options[0])
-    else:
-        first, second = dice.sample(options, 2)
+    i = int(dice.random() * count)
+    j = int(dice.random() * (count - 1))
+    first, second = options[i], options[j + (j >= i)]
     return second if second.view.own.requests < first.view.own.requests else first
 
 
@@ -82,21 +91,21 @@ def ttft(slate: Slate) -> Option | None:
     """Least predicted milliseconds among those with room; near-equals by chance; foreign regions by gate."""
     if slate.objective == "cost":
         return _cheapest_in_time(slate)
-    open_ones, gated = _nearly_best(slate, through_shut_gates=False)
-    if not open_ones and gated:
-        open_ones, _ = _nearly_best(slate, through_shut_gates=True)
-    return lighter_of_two(open_ones, slate.dice) if open_ones else None
+    near, gated = _nearly_best(slate, through_shut_gates=False)
+    if not near and gated:
+        near, _ = _nearly_best(slate, through_shut_gates=True)
+    return _in_time(_lighter_known(near, slate), slate) if near else None
 
 
 def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option], bool]:
     """Options within `near_equal_ms` of the least, and whether a shut gate kept any out."""
     near_ms = slate.damping.near_equal_ms
-    cutoff_ms = float("inf")
+    cutoff_ms = idle_cutoff_ms = float("inf")
     near: list[Option] = []
     gated = False
     for entry in slate.entries:
-        if entry.network_ms > cutoff_ms:
-            break  # sorted by network: even idle, nothing from here on comes near
+        if entry.idle_ms > idle_cutoff_ms:
+            break  # sorted: even idle, nothing from here on comes near
         option = slate.option(entry)
         if option is None:
             continue
@@ -107,17 +116,35 @@ def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option
             gated = True
             continue
         near.append(option)
-        cutoff_ms = min(cutoff_ms, option.total_ms + near_ms)
+        if option.total_ms + near_ms < cutoff_ms:
+            cutoff_ms = option.total_ms + near_ms
+            idle_cutoff_ms = cutoff_ms - slate.least_prefill_ms
     return [option for option in near if option.total_ms <= cutoff_ms], gated
+
+
+def _lighter_known(near: Sequence[Option], slate: Slate) -> Option:
+    """One of near-equals. Those whose load nobody has told lately come after the others (FC-24): an old or
+    absent number must not win by looking like zero."""
+    known = [option for option in near if option.view.at_s >= slate.stale_before_s]
+    return lighter_of_two(known or near, slate.dice)
+
+
+def _in_time(choice: Option, slate: Slate) -> Option:
+    """`choice`, unless it is late for the budget and another with room is quicker: neither the tax, nor a gate,
+    nor chance may cost a request its budget."""
+    budget_ms = slate.facts.budget_ms
+    if budget_ms is None or choice.predicted_ms <= budget_ms:
+        return choice
+    return min(slate.with_room(), key=_predicted_ms, default=choice)
 
 
 def _cheapest_in_time(slate: Slate) -> Option | None:
     """The cheapest with room that still meets the budget; without budget or price: least ms."""
     budget_ms = slate.facts.budget_ms
     options = list(slate.with_room())
-    in_time = [o for o in options if budget_ms is None or o.total_ms <= budget_ms]
+    in_time = [o for o in options if budget_ms is None or o.predicted_ms <= budget_ms]
     if not in_time:
-        return min(options, key=_total_ms, default=None)
+        return min(options, key=_predicted_ms, default=None)
 
     def price(option: Option) -> float:
         per_hour = option.view.endpoint.price_per_hour
@@ -127,11 +154,15 @@ def _cheapest_in_time(slate: Slate) -> Option | None:
     at_price = [option for option in in_time if price(option) == lowest]
     least_ms = min(option.total_ms for option in at_price)
     near_ms = slate.damping.near_equal_ms
-    return lighter_of_two([o for o in at_price if o.total_ms <= least_ms + near_ms], slate.dice)
+    return _lighter_known([o for o in at_price if o.total_ms <= least_ms + near_ms], slate)
 
 
 def _total_ms(option: Option) -> float:
     return option.total_ms
+
+
+def _predicted_ms(option: Option) -> float:
+    return option.predicted_ms
 
 
 def near_room(slate: Slate) -> Option | None:
@@ -146,11 +177,12 @@ def near_room(slate: Slate) -> Option | None:
 
 def nearest(slate: Slate) -> Option | None:
     """The nearest region, full or not: the baseline that never spills."""
-    near = [
-        option
-        for entry in slate.entries
-        if entry.region == slate.entries[0].region and (option := slate.option(entry)) is not None
-    ]
+    near: list[Option] = []
+    for entry in slate.entries:
+        if near and entry.region != near[0].view.endpoint.region.name:
+            break
+        if (option := slate.option(entry)) is not None:
+            near.append(option)
     slate.seen.extend(near)
     free = [option for option in near if not option.is_capped]
     return lighter_of_two(free, slate.dice) if free else None
@@ -163,13 +195,12 @@ def ordered(slate: Slate) -> Option | None:
         here = [option for option in options if option.view.endpoint.region.name == name]
         if here and not slate.gate_is_shut(name):
             return lighter_of_two(here, slate.dice)
-    slate.seen.clear()
     return near_room(slate)
 
 
 def gorgo(slate: Slate) -> Option | None:
     """Additive cost network + queue + prefill, no tax, no chance: the plain argmin."""
-    return min(slate.with_room(), key=lambda o: o.total_ms - o.tax_ms, default=None)
+    return min(slate.with_room(), key=_predicted_ms, default=None)
 
 
 def lmetric(slate: Slate) -> Option | None:

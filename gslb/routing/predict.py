@@ -19,15 +19,29 @@ class Option:
 
     __slots__ = ("has_room", "is_capped", "network_ms", "prefill_ms", "queue_ms", "tax_ms", "total_ms", "view")
 
-    def __init__(self, view: EndpointView, network_ms: float, tax_ms: float) -> None:
+    def __init__(
+        self,
+        view: EndpointView,
+        network_ms: float,
+        tax_ms: float,
+        queue_ms: float,
+        prefill_ms: float,
+        has_room: bool,
+        is_capped: bool,
+    ) -> None:
         self.view = view
         self.network_ms = network_ms
         self.tax_ms = tax_ms
-        self.queue_ms = 0.0
-        self.prefill_ms = 0.0
-        self.total_ms = 0.0
-        self.has_room = True
-        self.is_capped = False
+        self.queue_ms = queue_ms
+        self.prefill_ms = prefill_ms
+        self.total_ms = network_ms + queue_ms + prefill_ms + tax_ms
+        self.has_room = has_room
+        self.is_capped = is_capped
+
+    @property
+    def predicted_ms(self) -> float:
+        """Predicted time to first token: the total without the tax, which nobody waits for."""
+        return self.total_ms - self.tax_ms
 
 
 def in_system(view: EndpointView, now_s: float, stale_after_s: float) -> float:
@@ -48,26 +62,20 @@ def predict(
     now_s: float,
     stale_after_s: float,
 ) -> Option:
-    """Fill in an Option for a request of `prompt_tokens` (uncached) at `view`."""
-    option = Option(view, network_ms, tax_ms)
+    """What a request of `prompt_tokens` (uncached) would find at `view`. Pure arithmetic."""
     endpoint = view.endpoint
     rate_ms = endpoint.prefill_ms_per_token
     own = view.own
     queue_ms = own.pending_tokens * rate_ms
-    present = in_system(view, now_s, stale_after_s)
     slots = view.slots
+    has_room = True
     if view.state is State.PROBING:
-        option.has_room = own.requests == 0  # a trial is one request
-    elif slots is not None and present >= slots:
-        option.has_room = False
+        has_room = own.requests == 0  # a trial is one request
+    elif slots is not None and (present := in_system(view, now_s, stale_after_s)) >= slots:
+        has_room = False
         queue_ms += (present - slots + 1) * endpoint.slot_hold_ms / slots
     elif view.is_kv_full and now_s - view.at_s <= stale_after_s:
-        option.has_room = False
-        queue_ms += endpoint.slot_hold_ms / max(present, 1.0)
-    if endpoint.capacity is not None and own.requests >= endpoint.capacity:
-        option.is_capped = True
-    prefill_ms = prompt_tokens * rate_ms
-    option.queue_ms = queue_ms
-    option.prefill_ms = prefill_ms
-    option.total_ms = network_ms + queue_ms + prefill_ms + tax_ms
-    return option
+        has_room = False
+        queue_ms += endpoint.slot_hold_ms / max(in_system(view, now_s, stale_after_s), 1.0)
+    is_capped = endpoint.capacity is not None and own.requests >= endpoint.capacity
+    return Option(view, network_ms, tax_ms, queue_ms, prompt_tokens * rate_ms, has_room, is_capped)

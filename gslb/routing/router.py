@@ -7,19 +7,24 @@ predicted per request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from gslb.geo.rtt_prior import rtt_prior_ms
-from gslb.routing.fences import NO_MODELS_YET, ResidencyRule, fence
+from gslb.routing.fences import ResidencyRule, fence
+from gslb.routing.health import State
 from gslb.routing.load import Gate
 from gslb.routing.policies import POLICIES, Damping, Entry, Slate
 from gslb.routing.predict import Option, in_system, predict
+from gslb.routing.refusal import Refusal, refuse_fenced, refuse_late, refuse_saturated
 from gslb.routing.view import EndpointView, Snapshot
-from gslb.types import Dropped, Explanation, Facts, Place, Ranked
+from gslb.types import Dropped, Explanation, Facts, ForcedState, Place, Ranked
 
-_KEPT_CANDIDATES = 4096
+__all__ = ["Candidates", "Decision", "Refusal", "Router", "RoutingRules", "one_line"]
+
+_KEPT_ENTRIES = 200_000
+"""Bound on what candidate lists hold together (some 25 MB): every client's wish of a model makes one."""
 _LAST_RESORT = 3
 """Suspicion of an ejected endpoint: used only when nothing better passes the fences."""
 _REGION_STRIKES = 2
@@ -56,7 +61,7 @@ class Decision:
     @property
     def predicted_ms(self) -> float:
         """Predicted time to first token, without the tax (which nobody waits for)."""
-        return self.option.total_ms - self.option.tax_ms
+        return self.option.predicted_ms
 
     @property
     def edge_ttft_ms(self) -> float:
@@ -64,34 +69,31 @@ class Decision:
         return self.predicted_ms - self._to_edge_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why nobody may serve this now. `code` is the contract's error code, `fence` the rule when one did it."""
-
-    code: str
-    message: str
-    fence: str | None = None
-    retry_after_s: float | None = None
-    home: str | None = None
-
-
 class Candidates:
-    """What one kind of client may use: kept while the roster stands. `groups` are tried in this order."""
+    """What one kind of client may use: kept while the roster stands.
 
-    __slots__ = ("dropped", "groups", "home", "live_groups", "place", "to_edge_ms")
+    `groups` are tried in this order, the first `live_groups` of them before any ejected endpoint. Without groups
+    `refusal` says why.
+    """
 
-    def __init__(self, place: Place, groups: list[list[Entry]], live_groups: int, home: str,
-                 dropped: tuple[Dropped, ...], to_edge_ms: float = 0.0) -> None:  # fmt: skip
+    __slots__ = (
+        "dropped", "groups", "home", "least_rate_ms", "live_groups", "place", "refusal", "to_edge_ms",
+    )  # fmt: skip
+
+    def __init__(self, place: Place, dropped: list[Dropped]) -> None:
         self.place = place
-        self.to_edge_ms = to_edge_ms
-        self.groups = groups
-        self.live_groups = live_groups
-        self.home = home
         self.dropped = dropped
+        self.groups: list[list[Entry]] = []
+        self.live_groups = 0
+        self.home = ""
+        self.to_edge_ms = 0.0
+        self.least_rate_ms = 0.0
+        self.refusal: Refusal | None = None
 
 
 class Router:
-    """Decides. One per edge; keeps nothing but gates, a turn counter and candidate lists."""
+    """Decides. One per fleet view (whose roster number tells which lists still hold); keeps nothing but gates,
+    a turn counter and candidate lists."""
 
     def __init__(self, rules: RoutingRules, residency: ResidencyRule, dice: Random) -> None:
         self.rules = rules
@@ -100,7 +102,9 @@ class Router:
         self._policy = POLICIES[rules.policy]
         self._gates: dict[str, Gate] = {}
         self._kept: dict[tuple[object, ...], Candidates] = {}
+        self._kept_entries = 0
         self._kept_roster: tuple[int, int] = (-1, -1)
+        self._live_by_region: dict[str, list[int]] = {}
         self._turn = 0
 
     # --- decisions ---------------------------------------------------------------------------------
@@ -108,8 +112,8 @@ class Router:
     def route(self, facts: Facts, snapshot: Snapshot, now_s: float) -> Decision | Refusal:
         """Choose where the first attempt of a request goes."""
         candidates = self._candidates(facts, snapshot)
-        if not candidates.groups:
-            return self._refuse_fenced(facts, snapshot, candidates)
+        if candidates.refusal is not None:
+            return candidates.refusal
         return self._choose(candidates, facts, snapshot, now_s, (), frozenset())
 
     def next_attempt(
@@ -149,18 +153,19 @@ class Router:
         self._turn += 1
         slate = self._slate(candidates, facts, snapshot, now_s, tried, avoided)
         for number, entries in enumerate(candidates.groups):
-            if number == candidates.live_groups and slate.seen:
-                break  # well endpoints exist, only full: the ejected are not the answer to that
+            if number == candidates.live_groups and (slate.seen or avoided):
+                break  # well endpoints exist, only full or avoided: the ejected are not the answer to that
             slate.entries = entries
             choice = self._policy(slate)
             if choice is not None:
                 return self._decided(choice, candidates, facts, slate, bool(tried))
         waiting = [option for option in slate.seen if not option.is_capped]
         if waiting:
-            best = min(waiting, key=lambda option: option.total_ms)
+            # One trial at a time: a busy probing endpoint waits behind the full ones, however short its queue.
+            best = min(waiting, key=lambda o: (o.view.state is State.PROBING, o.predicted_ms))
             return self._decided(best, candidates, facts, slate, bool(tried))
         if slate.seen:
-            return _saturated(slate.seen, candidates.home)
+            return refuse_saturated(slate.seen, candidates.home)
         return Refusal("no_healthy_region", "no endpoint is left to try", home=candidates.home)
 
     def _slate(
@@ -182,33 +187,29 @@ class Router:
                 return None
             return predict(view, entry.network_ms, entry.tax_ms, tokens, now_s, stale_after_s)
 
+        shut: dict[str, bool] = {}
+
         def gate_is_shut(region: str) -> bool:
-            return self._gate_is_shut(region, snapshot, now_s)
+            if region not in shut:
+                shut[region] = self._gate_is_shut(region, snapshot, now_s)
+            return shut[region]
 
         return Slate(
             (), facts, candidates.home, self._dice, self.rules.damping, option, gate_is_shut,
-            self.rules.order, self.rules.objective, self._turn,
+            self.rules.order, self.rules.objective, self._turn, tokens * candidates.least_rate_ms,
+            now_s - stale_after_s,
         )  # fmt: skip
 
     def _decided(
         self, option: Option, candidates: Candidates, facts: Facts, slate: Slate, is_retry: bool
     ) -> Decision | Refusal:
         home = candidates.home
-        if (
-            self.rules.refuses_over_budget
-            and facts.budget_ms is not None
-            and option.total_ms - option.tax_ms > facts.budget_ms
-        ):
-            needed_ms = option.total_ms - option.tax_ms
-            return Refusal(
-                "latency_budget_unreachable",
-                f"the first token would take about {needed_ms:.0f} ms, the budget is {facts.budget_ms:.0f} ms",
-                retry_after_s=max(1.0, (needed_ms - facts.budget_ms) / 1000),
-                home=home,
-            )
+        budget_ms = facts.budget_ms
+        if self.rules.refuses_over_budget and budget_ms is not None and option.predicted_ms > budget_ms:
+            return refuse_late(option.predicted_ms, budget_ms, home)
         if option.view.endpoint.region.name == home:
             return Decision(option, home, "home", candidates.to_edge_ms)
-        reason = "failover" if is_retry else _why_foreign(candidates, slate, self.rules.objective)
+        reason = "failover" if is_retry else _why_foreign(slate)
         return Decision(option, home, reason, candidates.to_edge_ms)
 
     # --- explanations ------------------------------------------------------------------------------
@@ -226,47 +227,53 @@ class Router:
             options = [option for option in options if option.view.suspicion < _LAST_RESORT]
             dropped += [_drop_ill(option.view) for option in ill]
         options.sort(key=lambda option: option.total_ms)
-        chosen = _ranked(choice.option) if isinstance(choice, Decision) else None
+        ranked = tuple(_ranked(option, slate) for option in options)
+        chosen = _ranked(choice.option, slate) if isinstance(choice, Decision) else None
         reason = choice.reason if isinstance(choice, Decision) else choice.code
         home = candidates.home or None
-        return choice, Explanation(
-            chosen, home, reason, tuple(_ranked(option) for option in options), tuple(dropped)
-        )
+        return choice, Explanation(chosen, home, reason, ranked, tuple(dropped))
 
     # --- what is kept per roster ------------------------------------------------------------------
 
     def _candidates(self, facts: Facts, snapshot: Snapshot) -> Candidates:
         roster = (snapshot.generation, snapshot.roster)
-        if roster != self._kept_roster or len(self._kept) >= _KEPT_CANDIDATES:
+        if roster != self._kept_roster or self._kept_entries > _KEPT_ENTRIES:
             self._kept.clear()
+            self._kept_entries = 0
             self._kept_roster = roster
-        # Places are interned by the locator, so identity stands for equality; the list keeps its place alive.
-        key = (facts.model, id(facts.place), facts.pinned_region, facts.tenant)
+            self._live_by_region = _live_by_region(snapshot)
+        # Places are interned by the locator, so identity stands for equality; the list keeps its place alive,
+        # and while it lives no other object has that id.
+        key = (facts.model, id(facts.place), facts.pinned_region, facts.tenant, facts.tenant_jurisdictions)
         kept = self._kept.get(key)
-        if kept is None or kept.place is not facts.place:
+        if kept is None:
             kept = self._kept[key] = self._list_candidates(facts, snapshot)
+            self._kept_entries += len(snapshot.endpoints) + 1
         return kept
 
     def _list_candidates(self, facts: Facts, snapshot: Snapshot) -> Candidates:
         allowed, dropped = fence(facts, snapshot, self._residency)
+        candidates = Candidates(facts.place, dropped)
         if not allowed:
-            return Candidates(facts.place, [], 0, "", tuple(dropped))
+            candidates.refusal = refuse_fenced(facts, snapshot, self._residency, dropped)
+            return candidates
         index = {id(view): i for i, view in enumerate(snapshot.endpoints)}
-        near = sorted(
-            (self._network_ms(facts.place, view), index[id(view)], view) for view in allowed
-        )  # ties: config order
-        tiers = {view.endpoint.region.priority for view in allowed}
-        home = next(v.endpoint.region.name for _, _, v in near if v.endpoint.region.priority == min(tiers))
+        first_tier = min(view.endpoint.region.priority for view in allowed)
+        near = sorted((self._network_ms(facts.place, view), index[id(view)], view) for view in allowed)
+        home = next(v.endpoint.region.name for _, _, v in near if v.endpoint.region.priority == first_tier)
         by_group: dict[tuple[int, int], list[Entry]] = {}
         for network_ms, i, view in near:
             region = view.endpoint.region
             tax_ms = 0.0 if region.name == home else self.rules.damping.foreign_tax_ms
-            entry = Entry(i, region.name, network_ms, tax_ms, region.priority)
+            entry = Entry(i, region.name, network_ms, tax_ms, network_ms + tax_ms)
             by_group.setdefault((view.suspicion, region.priority), []).append(entry)
         order = sorted(by_group)
-        live = sum(1 for suspicion, _ in order if suspicion < _LAST_RESORT)
-        groups = [by_group[key] for key in order]
-        return Candidates(facts.place, groups, live, home, tuple(dropped), self._to_edge_ms(facts.place))
+        candidates.groups = [sorted(by_group[group], key=lambda entry: entry.idle_ms) for group in order]
+        candidates.live_groups = sum(1 for suspicion, _ in order if suspicion < _LAST_RESORT)
+        candidates.home = home
+        candidates.to_edge_ms = self._to_edge_ms(facts.place)
+        candidates.least_rate_ms = min(view.endpoint.prefill_ms_per_token for view in allowed)
+        return candidates
 
     def _network_ms(self, place: Place, view: EndpointView) -> float:
         """Client to region. With a placed edge by way of it, the second leg measured where possible."""
@@ -282,11 +289,13 @@ class Router:
         return rtt_prior_ms(place, edge) if edge is not None and place.is_located else 0.0
 
     def _gate_is_shut(self, region: str, snapshot: Snapshot, now_s: float) -> bool:
+        stale_after_s = self.rules.stale_after_s
         used = slots = 0.0
-        for view in snapshot.endpoints:
-            if view.endpoint.region.name == region and view.slots and view.suspicion < _LAST_RESORT:
+        for i in self._live_by_region.get(region, ()):
+            view = snapshot.endpoints[i]
+            if view.slots:
                 slots += view.slots
-                used += in_system(view, now_s, self.rules.stale_after_s)
+                used += in_system(view, now_s, stale_after_s)
         if not slots:
             return False
         gate = self._gates.get(region)
@@ -294,63 +303,38 @@ class Router:
             gate = self._gates[region] = Gate(self.rules.gate_shut, self.rules.gate_open)
         return gate.update(used / slots)
 
-    def _refuse_fenced(self, facts: Facts, snapshot: Snapshot, candidates: Candidates) -> Refusal:
-        """No endpoint passed the fences: say which fence, without telling tenants what others may use."""
-        rules = {drop.rule for drop in candidates.dropped}
-        past_model = [drop for drop in candidates.dropped if drop.rule != "model"]
-        if not snapshot.endpoints:
-            return Refusal("no_healthy_region", "no endpoint is configured")
-        if facts.pinned_region is not None and all(
-            view.endpoint.region.name != facts.pinned_region for view in snapshot.endpoints
-        ):
-            return Refusal("bad_request", f"x-gslb-region names no region of this edge: {facts.pinned_region!r}")
-        if not past_model:
-            if any(drop.why == NO_MODELS_YET for drop in candidates.dropped):
-                return Refusal("no_healthy_region", "no endpoint has told its models yet", retry_after_s=1.0)
-            return Refusal("model_not_found", f"the model {facts.model!r} does not exist", fence="model")
-        for rule in ("residency", "tenant"):
-            if rule in rules and all(drop.rule in (rule, "pinned", "residency") for drop in past_model):
-                why = next(drop.why for drop in past_model if drop.rule == rule)
-                return Refusal("residency_denied", f"no region may serve this request: {why}", fence=rule)
-        fence_name = next(drop.rule for drop in past_model if drop.rule in ("forced", "pinned", "tenant"))
-        return Refusal("no_healthy_region", "every region that may serve this request is closed", fence_name)
+
+def _live_by_region(snapshot: Snapshot) -> dict[str, list[int]]:
+    """Indices of the endpoints that make up each region's capacity now: neither ill nor closed by hand."""
+    live: dict[str, list[int]] = {}
+    for i, view in enumerate(snapshot.endpoints):
+        if view.suspicion < _LAST_RESORT and view.forced is ForcedState.NONE:
+            live.setdefault(view.endpoint.region.name, []).append(i)
+    return live
 
 
-def _saturated(seen: Sequence[Option], home: str) -> Refusal:
-    soonest_ms = min(
-        option.view.endpoint.slot_hold_ms / max(option.view.endpoint.capacity or 1, 1) for option in seen
-    )
-    return Refusal(
-        "saturated", "every endpoint that may serve this request is at its capacity",
-        retry_after_s=max(1.0, soonest_ms / 1000), home=home,
-    )  # fmt: skip
-
-
-def _why_foreign(candidates: Candidates, slate: Slate, objective: str) -> str:
-    live = candidates.groups[: candidates.live_groups]
-    at_home = [
-        option
-        for group in live
-        for entry in group
-        if entry.region == candidates.home and (option := slate.option(entry)) is not None
-    ]
+def _why_foreign(slate: Slate) -> str:
+    """What the policy saw at home before it went elsewhere."""
+    at_home = [option for option in slate.seen if option.view.endpoint.region.name == slate.home]
     if not at_home:
         return "unhealthy"
     if not any(option.has_room and not option.is_capped for option in at_home):
         return "full"
-    if all(option.view.suspicion for option in at_home):
-        return "unhealthy"
-    return "cost" if objective == "cost" else "faster"
+    return "cost" if slate.objective == "cost" else "faster"
 
 
 def _drop_ill(view: EndpointView) -> Dropped:
     return Dropped(view.endpoint.region.name, view.endpoint.key, "health", f"{view.state.value}: {view.reason}")
 
 
-def _ranked(option: Option) -> Ranked:
+def _ranked(option: Option, slate: Slate) -> Ranked:
     view = option.view
+    region = view.endpoint.region.name
+    notes = [] if view.suspicion == 0 else [view.state.value]
+    if option.tax_ms and slate.gate_is_shut(region):
+        notes.append("gate shut")
     return Ranked(
-        region=view.endpoint.region.name,
+        region=region,
         endpoint=view.endpoint.key,
         total_ms=round(option.total_ms, 3),
         network_ms=round(option.network_ms, 3),
@@ -358,7 +342,7 @@ def _ranked(option: Option) -> Ranked:
         prefill_ms=round(option.prefill_ms, 3),
         tax_ms=option.tax_ms,
         has_room=option.has_room and not option.is_capped,
-        note="" if view.suspicion == 0 else view.state.value,
+        note=", ".join(notes),
     )
 
 
@@ -377,4 +361,4 @@ def one_line(explanation: Explanation) -> str:
         parts.append("then " + ", ".join(others[:3]))
     if explanation.dropped:
         parts.append("dropped " + ", ".join(f"{d.endpoint} by {d.rule}" for d in explanation.dropped[:6]))
-    return "; ".join(parts).encode("ascii", "replace").decode()
+    return "".join(c if " " <= c <= "~" else "?" for c in "; ".join(parts))

@@ -243,6 +243,6 @@ def _learn_slots(known: int | None, previous: LoadSample | None, sample: LoadSam
     if not running:
         return known
     if sample.waiting:
-        has_queued = previous is not None and previous.waiting and previous.running
-        return int(max(running, previous.running or 0)) if previous is not None and has_queued else known
+        ran_before = previous.running if previous is not None and previous.waiting else None
+        return int(max(running, ran_before)) if ran_before else known
     return int(running) + 1 if known is not None and running >= known else known

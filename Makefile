@@ -1,0 +1,43 @@
+# Every target sets up what it needs from a fresh clone: Python 3.11 or newer and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint format bench test-real lock clean
+
+# The pinned environment; made again when the lock changes.
+$(VENV)/.ready: requirements-test.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+demo: $(VENV)/.ready ## three simulated regions, clients from many countries, one outage; no network needed
+	$(BIN)/gslb demo
+
+test: $(VENV)/.ready ## unit and system tests, loopback only
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready ## CPU per request and event beside nginx and others found on this machine
+	$(BIN)/python benchmarks/datapath.py
+
+test-real: $(VENV)/.ready ## two real vLLM servers on the CPU as two regions; installs 3.5 GB on first use
+	$(BIN)/python tests/real/run.py
+
+lock: ## refresh both lock files (needs pip-tools on PATH)
+	pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
+	  --strip-extras --allow-unsafe -o requirements.lock pyproject.toml
+	pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
+	  --strip-extras --allow-unsafe --extra test -o requirements-test.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
