@@ -24,7 +24,18 @@ class Admitted:
     rights: TenantRights
     facts: Facts | None
     body: bytes
-    asked_model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a head alone says, under one configuration: kept with the head, which a connection repeats."""
+
+    generation: Generation
+    route: Route
+    rights: TenantRights
+    budget_ms: float | None
+    pinned_region: str | None
+    until_s: float
 
 
 def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, wall_s: float) -> Admitted:
@@ -32,11 +43,14 @@ def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, 
 
     Raises ApiError with the right status; nothing has been sent anywhere then.
     """
-    route = find_route(head.method, head.path)
-    rights = _authenticate(head, generation, wall_s)
+    reading = head.reading
+    if not isinstance(reading, _Reading) or reading.generation is not generation or wall_s >= reading.until_s:
+        reading = head.reading = _read_head(head, generation, wall_s)
+    route = reading.route
+    rights = reading.rights
     if route.kind == "models":
         return Admitted(route, rights, None, b"")
-    asks = _read_body(head, body, route)
+    asks = read_json_facts(body) if route.kind == "json" else _read_form(head, body)
     if rights.models is not None and asks.model not in rights.models:
         raise _unknown_model(asks.model)
     model = generation.settings.aliases.get(asks.model)
@@ -45,16 +59,20 @@ def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, 
             raise ApiError("bad_request", "a model alias cannot be used in a form; use the model's own name")
         body = replace_model(body, model)
     facts = Facts(
-        model=model or asks.model,
-        place=place,
-        tenant=rights.name,
-        prompt_tokens=asks.prompt_tokens,
-        is_stream=asks.is_stream,
-        budget_ms=_budget_ms(head, rights, generation),
-        pinned_region=_pinned_region(head),
-        tenant_jurisdictions=rights.jurisdictions,
-    )
-    return Admitted(route, rights, facts, body, asks.model)
+        model or asks.model, place, rights.name, asks.prompt_tokens, asks.is_stream, reading.budget_ms,
+        reading.pinned_region, rights.jurisdictions,
+    )  # fmt: skip
+    return Admitted(route, rights, facts, body)
+
+
+def _read_head(head: RequestHead, generation: Generation, wall_s: float) -> _Reading:
+    route = find_route(head.method, head.path)
+    rights = _authenticate(head, generation, wall_s)
+    if route.kind != "models":
+        _check_media_type(head, route)
+    until_s = math.inf if rights.expires_at is None else rights.expires_at
+    budget_ms = _budget_ms(head, rights, generation)
+    return _Reading(generation, route, rights, budget_ms, _pinned_region(head), until_s)
 
 
 def _authenticate(head: RequestHead, generation: Generation, wall_s: float) -> TenantRights:
@@ -71,19 +89,20 @@ def _authenticate(head: RequestHead, generation: Generation, wall_s: float) -> T
     return rights
 
 
-def _read_body(head: RequestHead, body: bytes, route: Route) -> BodyFacts:
-    content_type = head.first(b"content-type") or b""
+def _check_media_type(head: RequestHead, route: Route) -> None:
     coding = head.first(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
         raise ApiError("unsupported_media_type", "a compressed request body is not served; send it as it is")
-    media_type = content_type.partition(b";")[0].strip().lower()
+    media_type = (head.first(b"content-type") or b"").partition(b";")[0].strip().lower()
     if route.kind == "multipart":
         if media_type != b"multipart/form-data":
             raise ApiError("unsupported_media_type", "this path takes multipart/form-data")
-        return read_multipart_facts(body, content_type)
-    if media_type and media_type != b"application/json" and not media_type.endswith(b"+json"):
+    elif media_type and media_type != b"application/json" and not media_type.endswith(b"+json"):
         raise ApiError("unsupported_media_type", "this path takes application/json")
-    return read_json_facts(body)
+
+
+def _read_form(head: RequestHead, body: bytes) -> BodyFacts:
+    return read_multipart_facts(body, head.first(b"content-type") or b"")
 
 
 def _budget_ms(head: RequestHead, rights: TenantRights, generation: Generation) -> float | None:

@@ -11,6 +11,7 @@ import socket
 import struct
 from typing import cast
 
+from gslb.config.settings import Settings
 from gslb.errors import ApiError, error_body, retry_after_text
 from gslb.geo.proxy_protocol import ProxyProtocolError, parse_proxy_header
 from gslb.proxy.deadlines import NEVER_S
@@ -56,16 +57,16 @@ class ClientConnection(asyncio.Protocol):
     """One client connection (watched by the deadline ring)."""
 
     __slots__ = (
-        "_exchange", "_generation", "_held_write", "_is_closing", "_is_pumping", "_listener", "_loop", "_peer",
+        "_exchange", "_generation", "_held_write", "_is_closing", "_is_pumping", "_listener", "_peer",
         "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address", "deadline_s", "forwarded_for",
-        "next_look_s", "place", "proto",
+        "next_look_s", "now_s", "place", "proto",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         limits = listener.generation.limits
         # as long as the connection
         self._listener = listener
-        self._loop = listener.door.loop
+        self.now_s = listener.door.loop.time
         self._generation = listener.generation
         self._transport: asyncio.Transport | None = None
         self._reader = RequestReader(limits.head_bytes, limits.header_count, limits.body_bytes)
@@ -78,7 +79,7 @@ class ClientConnection(asyncio.Protocol):
         self.proto = b"http"
         self.deadline_s = self.next_look_s = NEVER_S
         # where the client is, by what the last request's forwarding fields said
-        self._seen_from: tuple[object, ...] | None = None
+        self._seen_from: tuple[RequestHead, Settings] | None = None
         self.address = ""
         self.forwarded_for = b""
         self.place: Place = UNKNOWN_PLACE
@@ -212,15 +213,13 @@ class ClientConnection(asyncio.Protocol):
         return good_request_id(head.own.get(b"x-request-id")) or self._listener.request_ids.next_id()
 
     def _identify(self, head: RequestHead) -> None:
-        """Find out who and where the client is; the same forwarding fields are looked up once."""
-        own = head.own
-        lines = own.get(b"x-forwarded-for")
-        others = own.get(b"forwarded")
+        """Find out who and where the client is; a head that repeats is looked up once."""
         settings = self._generation.settings
-        seen_from = (tuple(lines or ()), tuple(others or ()), settings)
-        if seen_from == self._seen_from:
+        if self._seen_from is not None and self._seen_from[0] is head and self._seen_from[1] is settings:
             return
-        self._seen_from = seen_from
+        self._seen_from = (head, settings)
+        lines = head.own.get(b"x-forwarded-for")
+        others = head.own.get(b"forwarded")
         client = settings.trusted_proxies.client_address(self._peer, lines or (), others or ())
         self.address = client.address
         self.forwarded_for = client.forwarded_for.encode("latin-1", "replace")
@@ -234,10 +233,6 @@ class ClientConnection(asyncio.Protocol):
         self._begin(head).fail(fault, "refused")
 
     # --- what exchanges use -------------------------------------------------------------------------
-
-    def now_s(self) -> float:
-        """Monotonic seconds."""
-        return self._loop.time()
 
     def arm(self, deadline_s: float) -> None:
         """Set the connection's one deadline."""

@@ -50,7 +50,7 @@ class RequestHead:
 
     __slots__ = (
         "content_length", "expects_continue", "is_chunked", "is_http10", "keep_alive", "method", "nominated",
-        "own", "passed", "path", "target", "version",
+        "own", "passed", "passed_lines", "path", "reading", "target", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -64,6 +64,9 @@ class RequestHead:
         self.is_chunked = False
         self.expects_continue = False
         self.passed: list[Field] = []
+        self.passed_lines: bytes | None = None
+        self.reading: object = None
+        """Kept here by whoever read the head, for the next request that repeats it."""
         self.own: dict[bytes, list[bytes]] = {}
         self.nominated: frozenset[bytes] = frozenset()
 
@@ -153,6 +156,16 @@ def upstream_fields(
     head: RequestHead, request_id: bytes, forwarded_for: bytes, body_bytes: int, proto: bytes
 ) -> bytes:
     """The field lines every attempt of a request shares: all but Host and the keys. Ends with a blank line."""
+    lines = head.passed_lines
+    if lines is None:  # a head that repeats on its connection keeps them
+        lines = head.passed_lines = _passed_lines(head)
+    return b"%bContent-Length: %d\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Request-Id: %b\r\n\r\n" % (
+        lines, body_bytes, forwarded_for, proto, request_id,
+    )  # fmt: skip
+
+
+def _passed_lines(head: RequestHead) -> bytes:
+    """The lines that depend on the head alone."""
     lines = [b"%b: %b\r\n" % field for field in head.passed]
     own = head.own
     if (content_type := own.get(b"content-type")) is not None and b"content-type" not in head.nominated:
@@ -160,10 +173,7 @@ def upstream_fields(
     if (host := own.get(b"host")) is not None:
         lines.append(b"X-Forwarded-Host: %b\r\n" % host[0])
     via = b", ".join((*own.get(b"via", ()), b"1.0 gslb" if head.is_http10 else b"1.1 gslb"))
-    lines.append(
-        b"Content-Length: %d\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nVia: %b\r\n"
-        b"X-Request-Id: %b\r\n\r\n" % (body_bytes, forwarded_for, proto, via, request_id)
-    )
+    lines.append(b"Via: %b\r\n" % via)
     return b"".join(lines)
 
 
@@ -200,44 +210,63 @@ class ResponseHead:
         return self.has_body and not self.is_chunked and self.content_length is None
 
 
-def finish_response_head(head: ResponseHead) -> str | None:
-    """Strip what must not reach a client and read framing; returns what is wrong, or None.
+# What a response field is to gslb, by the spellings met most; others are looked up in lower case.
+_PASSES, _ENDS, _LENGTH, _CODING, _CONNECTION, _TYPE, _ENCODING, _RETRY, _LOAD = range(9)
+_RESPONSE_FIELDS: dict[bytes, int] = {
+    **dict.fromkeys(_HOP_BY_HOP, _ENDS),
+    **dict.fromkeys((b"date", b"server", b"vary", b"Date", b"Server", b"Vary"), _PASSES),
+    b"content-length": _LENGTH, b"Content-Length": _LENGTH,
+    b"transfer-encoding": _CODING, b"Transfer-Encoding": _CODING,
+    b"connection": _CONNECTION,
+    b"content-type": _TYPE, b"Content-Type": _TYPE,
+    b"content-encoding": _ENCODING,
+    b"retry-after": _RETRY,
+    b"endpoint-load-metrics": _LOAD,
+}  # fmt: skip
 
-    One lower-casing pass over the fields: this runs for every answer.
-    """
-    nominated: set[bytes] = set()
+
+def finish_response_head(head: ResponseHead) -> str | None:
+    """Strip what must not reach a client and read framing; returns what is wrong, or None."""
     kept: list[Field] = []
-    lengths: list[bytes] = []
+    nominated: frozenset[bytes] = frozenset()
+    known = _RESPONSE_FIELDS
     for field in head.fields:
         name, value = field
-        lower = name.lower()
-        if lower not in _HOP_BY_HOP:
-            if lower == b"content-type":
-                head.is_event_stream = value[:17].lower() == b"text/event-stream"
-            elif lower == b"content-encoding":
-                head.is_encoded = True
-            elif lower == b"retry-after":
-                head.retry_after = value.strip()
-            elif lower == b"endpoint-load-metrics":
-                head.load_metrics = value
+        kind = known.get(name)
+        if kind is None:
+            kind = known.get(name.lower(), _PASSES)
+        if kind == _PASSES:
             kept.append(field)
-        elif lower == b"content-length":
-            lengths.append(value.strip())
-        elif lower == b"transfer-encoding":
-            head.is_chunked = value.strip().lower() == b"chunked"
-            if not head.is_chunked:
+        elif kind == _TYPE:
+            head.is_event_stream = value[:17].lower() == b"text/event-stream"
+            kept.append(field)
+        elif kind == _LENGTH:
+            if head.content_length is not None or not value.strip().isdigit():
+                return "a doubled or malformed length"
+            head.content_length = int(value)
+        elif kind == _CODING:
+            if head.is_chunked or value.strip().lower() != b"chunked":
                 return "an unknown transfer coding"
-        elif lower == b"connection":
-            nominated.update(token.strip().lower() for token in value.split(b","))
+            head.is_chunked = True
+        elif kind == _CONNECTION:
+            nominated |= {token.strip().lower() for token in value.split(b",")}
+        elif kind != _ENDS:
+            _note_field(head, kind, value)
+            kept.append(field)
+    if head.is_chunked and head.content_length is not None:
+        return "contradictory framing"
     nominated -= {b"close", b"keep-alive"}
-    if nominated:
-        kept = [field for field in kept if field[0].lower() not in nominated]
-    head.fields = kept
-    if lengths:
-        if len(set(lengths)) > 1 or not _DIGITS.fullmatch(lengths[0]) or head.is_chunked:
-            return "contradictory framing"
-        head.content_length = int(lengths[0])
+    head.fields = [field for field in kept if field[0].lower() not in nominated] if nominated else kept
     return None
+
+
+def _note_field(head: ResponseHead, kind: int, value: bytes) -> None:
+    if kind == _ENCODING:
+        head.is_encoded = value.strip().lower() != b"identity"
+    elif kind == _RETRY:
+        head.retry_after = value.strip()
+    else:
+        head.load_metrics = value
 
 
 def client_head(head: ResponseHead, gslb_fields: bytes, *, is_http10: bool, close: bool) -> bytes:

@@ -176,7 +176,8 @@ def _complete(card: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- usage ------------------------------------------------------------------------------------------
 
-_USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*\{([^{}]*)')
+_USAGE_KEY = b'"usage"'
+_USAGE = re.compile(rb'"usage"\s*:\s*\{([^{}]*)')
 _PROMPT = re.compile(rb'"(?:prompt_tokens|input_tokens)"\s*:\s*(\d+)')
 _COMPLETION = re.compile(rb'"(?:completion_tokens|output_tokens)"\s*:\s*(\d+)')
 
@@ -186,9 +187,13 @@ def read_usage(tail: bytes) -> tuple[int | None, int | None]:
 
     Inside a JSON string the quotes would be escaped, so an answer's text cannot pose as usage.
     """
-    found = _USAGE.findall(tail)
-    if not found:
+    position = len(tail)
+    while (position := tail.rfind(_USAGE_KEY, 0, position)) >= 0:
+        found = _USAGE.match(tail, position)
+        if found is not None and tail[position - 1 : position] != b"\\":
+            break
+    else:
         return None, None
-    prompt = _PROMPT.search(found[-1])
-    completion = _COMPLETION.search(found[-1])
+    prompt = _PROMPT.search(found[1])
+    completion = _COMPLETION.search(found[1])
     return (int(prompt[1]) if prompt else None, int(completion[1]) if completion else None)
