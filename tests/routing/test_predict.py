@@ -1,0 +1,112 @@
+"""The milliseconds behind a choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gslb.routing.predict import FRESH_S, Option, in_system, predict
+from gslb.routing.view import FleetView
+from tests.support.builders import eject, endpoint, find, fleet, occupy, sample
+
+KEY = "eu/1"
+STALE_AFTER_S = 10.0
+
+
+def look(view: FleetView, tokens: int = 0, now_s: float = 0.0) -> Option:
+    return predict(find(view.snapshot, KEY), 40.0, 30.0, tokens, now_s, STALE_AFTER_S)
+
+
+def one(**members: Any) -> FleetView:
+    return fleet([endpoint(**members)])
+
+
+def test_an_idle_endpoint_costs_network_prefill_and_tax() -> None:
+    option = look(one(prefill_ms_per_token=0.1), tokens=2000)
+    assert (option.network_ms, option.queue_ms, option.prefill_ms, option.tax_ms) == (40.0, 0.0, 200.0, 30.0)
+    assert option.total_ms == 270.0
+    assert option.predicted_ms == 240.0
+    assert option.has_room
+    assert not option.is_capped
+
+
+def test_below_the_slots_own_pending_prompts_are_the_queue() -> None:
+    view = one(capacity=8, prefill_ms_per_token=0.1)
+    occupy(view, KEY, 3, pending_tokens=1000)
+    occupy(view, KEY, 4)
+    assert look(view).queue_ms == pytest.approx(300.0)
+    assert look(view).has_room
+
+
+def test_at_the_slots_it_also_waits_for_one_to_come_free() -> None:
+    view = one(capacity=4, slot_hold_ms=4000.0)
+    occupy(view, KEY, 4)
+    option = look(view)
+    assert not option.has_room
+    assert option.is_capped
+    assert option.queue_ms == 1000.0, "four slots, each held 4 s: one comes free every second"
+    occupy(view, KEY, 2)
+    assert look(view).queue_ms == 3000.0
+
+
+def test_others_fill_slots_but_not_this_edges_cap() -> None:
+    view = one(capacity=4)
+    view.load_sampled(KEY, sample(running=4))
+    option = look(view)
+    assert not option.has_room
+    assert not option.is_capped
+
+
+def test_unknown_slots_are_never_full() -> None:
+    view = one()
+    occupy(view, KEY, 1000)
+    assert look(view).has_room
+
+
+def test_a_full_cache_with_a_queue_is_full_while_the_sample_counts() -> None:
+    view = one(slot_hold_ms=3900.0)
+    view.load_sampled(KEY, sample(running=9, waiting=1, kv_usage=0.95))
+    assert not look(view).has_room
+    assert look(view).queue_ms == 390.0
+    assert not look(view, now_s=STALE_AFTER_S).has_room
+    assert look(view, now_s=STALE_AFTER_S + 0.1).has_room
+
+
+def test_a_probing_endpoint_has_room_for_one() -> None:
+    view = one()
+    eject(view, KEY)
+    view.tick(10.0)
+    assert look(view).has_room
+    occupy(view, KEY, 1)
+    assert not look(view).has_room
+
+
+@pytest.mark.parametrize(
+    ("age_s", "others"), [(0.0, 8.0), (FRESH_S, 8.0), (6.0, 4.0), (8.0, 2.0), (10.0, 0.0), (1e9, 0.0)]
+)
+def test_others_fade_with_age_and_own_do_not(age_s: float, others: float) -> None:
+    view = one()
+    view.load_sampled(KEY, sample(100.0, running=8))
+    occupy(view, KEY, 3)
+    assert in_system(find(view.snapshot, KEY), 100.0 + age_s, STALE_AFTER_S) == pytest.approx(3 + others)
+
+
+def test_a_stale_limit_below_the_fresh_one_divides_by_nothing() -> None:
+    view = one()
+    view.load_sampled(KEY, sample(0.0, running=8))
+    assert in_system(find(view.snapshot, KEY), 3.0, 1.0) == 0.0
+
+
+@given(st.integers(0, 80), st.integers(0, 80), st.integers(0, 100_000), st.floats(0.0, 20.0))
+def test_more_load_never_looks_quicker(own: int, others: int, tokens: int, now_s: float) -> None:
+    view = one(capacity=32)
+    view.load_sampled(KEY, sample(running=others))
+    occupy(view, KEY, own)
+    before = look(view, tokens, now_s)
+    occupy(view, KEY, 1, pending_tokens=100)
+    after = look(view, tokens, now_s)
+    assert after.total_ms > before.total_ms >= 70.0
+    assert after.has_room <= before.has_room

@@ -1,0 +1,69 @@
+"""Upstreams and edges that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gslb.mock.settings import MockSettings
+from gslb.mock.vllm import MockVllm
+from tests.support.edge import RunningEdge, config_of, running_edge
+from tests.support.raw_upstream import RawUpstream, Script
+
+MakeUpstream = Callable[..., Awaitable[RawUpstream]]
+MakeMock = Callable[..., Awaitable[MockVllm]]
+MakeEdge = Callable[..., Awaitable[RunningEdge]]
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[MakeUpstream]:
+    """Call it with scripts for a listening scripted upstream."""
+    made: list[RawUpstream] = []
+
+    async def make(*scripts: Script, **more: Any) -> RawUpstream:
+        one = RawUpstream(*scripts, **more)
+        await one.start()
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+async def mock() -> AsyncIterator[MakeMock]:
+    """Call it with settings for a running mock vLLM."""
+    made: list[MockVllm] = []
+
+    async def make(**settings: Any) -> MockVllm:
+        plain: dict[str, Any] = {"models": ["m"], "itl_ms": 1.0, "prefill_ms_per_token": 0.0}
+        one = MockVllm(MockSettings(**{**plain, **settings}))
+        await one.start()
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.kill()
+
+
+@pytest.fixture
+async def edge(tmp_path: Path, upstream: MakeUpstream, mock: MakeMock) -> AsyncIterator[MakeEdge]:
+    """Call it with a fleet (region -> upstreams) and config sections for a running edge."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            fleet: Mapping[str, Any], environ: Mapping[str, str] | None = None, **sections: Any
+        ) -> RunningEdge:
+            directory = tmp_path / f"edge{len(list(tmp_path.iterdir()))}"
+            directory.mkdir()
+            return await stack.enter_async_context(
+                running_edge(config_of(fleet, **sections), directory, environ)
+            )
+
+        yield start
