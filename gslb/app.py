@@ -25,6 +25,7 @@ from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.generation import Door, Generation, build_pools
 from gslb.proxy.listener import Listener
 from gslb.proxy.pool import EndpointPool
+from gslb.proxy.record import log_record
 from gslb.routing.health import HealthMarks
 from gslb.routing.view import FleetView
 from gslb.types import ForcedState
@@ -62,7 +63,7 @@ class Edge:
         self.fleet.configure(settings.endpoints, health_marks(settings))
         self.observer = Observer(self.fleet, settings, self.counters, rng=self._dice)
         self._door = Door(
-            loop, self.fleet, self.counters, AccessLog(settings.config.observability.access_log, loop),
+            loop, self.fleet, self.counters, AccessLog(settings.config.observability.access_log, loop, log_record),
             Deadlines(loop), time.time, self.observer.probe_now,
         )  # fmt: skip
         self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)

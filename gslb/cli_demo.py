@@ -19,12 +19,22 @@ from gslb.app import Edge
 from gslb.demo.screen import Screen
 from gslb.demo.show import Audience, Result, Show
 from gslb.demo.story import SHORTEST_S, Phase
-from gslb.demo.summary import document, in_words
+from gslb.demo.summary import as_document, in_words
+
+_LONGEST_S = 3600.0
+
+
+def _playable(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    # Not by FloatRange, which lets NaN pass.
+    if not SHORTEST_S <= value <= _LONGEST_S:
+        raise click.BadParameter(f"{value:g} is not from {SHORTEST_S:g} to {_LONGEST_S:g} seconds")
+    return value
 
 
 @click.command()
-@click.option("--duration", default=30.0, show_default=True, metavar="S", help="Seconds; at least 8.",
-              type=click.FloatRange(SHORTEST_S, 3600.0))  # fmt: skip
+@click.option(
+    "--duration", default=30.0, show_default=True, metavar="S", callback=_playable, help="Seconds; 8 or more."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else on stdout.")
 @click.option("--seed", default=1, show_default=True, help="Of the dice: who asks when, and what.")
 def demo(duration: float, as_json: bool, seed: int) -> None:
@@ -44,13 +54,12 @@ def demo(duration: float, as_json: bool, seed: int) -> None:
         raise click.ClickException(
             f"the demo needs a few free loopback ports: {error.strerror or error}"
         ) from None
-    told = document(result)
+    told = as_document(result)
     if as_json:
         click.echo(json.dumps(told))
     else:
-        console.print()
         for paragraph in in_words(told):
-            console.print(paragraph, highlight=False)
+            console.print(f"\n{paragraph}", highlight=False)
     sys.exit(128 + stop.signal if stop.signal else 0)
 
 
@@ -72,7 +81,7 @@ async def _play(duration_s: float, seed: int, console: Console, stop: _Stop, is_
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
     with Screen(console) if is_live else contextlib.nullcontext() as screen:
-        audience = Audience(screen.on_phase, screen.on_frame) if screen else Audience(_tell_phase(console))
+        audience = Audience(on_frame=screen.on_frame) if screen else Audience(_tell_phase(console))
         show = Show(lambda settings: Edge(settings, {}, Random(seed)), duration_s, seed, audience)
         return await show.play(stopping)
 

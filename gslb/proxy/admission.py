@@ -9,7 +9,7 @@ from gslb.errors import ApiError
 from gslb.policy.tenants import TenantRights
 from gslb.proxy.generation import Generation
 from gslb.types import Facts, Place
-from gslb.wire.http1 import RequestHead
+from gslb.wire.http1 import KEY_FIELDS, RequestHead
 from gslb.wire.openai import BodyFacts, read_json_facts, read_multipart_facts, replace_model
 from gslb.wire.paths import Route, find_route
 
@@ -77,9 +77,12 @@ def _read_head(head: RequestHead, generation: Generation, wall_s: float) -> _Rea
 
 def _authenticate(head: RequestHead, generation: Generation, wall_s: float) -> TenantRights:
     tenants = generation.settings.tenants
-    if tenants is None:
-        return _NO_RIGHTS
     own = head.own
+    if tenants is None:
+        if any(len(own.get(name, ())) > 1 for name in KEY_FIELDS):
+            # One line would have to be chosen, and the engine might choose the other.
+            raise ApiError("bad_request", "a key may be sent once: Authorization or X-Api-Key came twice")
+        return _NO_RIGHTS
     rights = tenants.authenticate(own.get(b"authorization", ()), wall_s, own.get(b"x-api-key", ()))
     if rights is None:
         raise ApiError(

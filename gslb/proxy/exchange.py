@@ -20,7 +20,7 @@ from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import write_record
 from gslb.routing.health import Outcome
 from gslb.routing.router import Decision, Refusal, one_line
-from gslb.wire.http1 import LAST_CHUNK, RequestHead, ResponseHead, chunk, client_head, upstream_fields
+from gslb.wire.http1 import KEY_FIELDS, LAST_CHUNK, RequestHead, ResponseHead, chunk, client_head, upstream_fields
 from gslb.wire.paths import dialect_of, model_id_of
 from gslb.wire.sse import ends_between_events
 
@@ -134,7 +134,7 @@ class Exchange:
         own = self.head.own
         return b"".join(
             b"%b: %b\r\n" % (name, values[0])
-            for name in (b"authorization", b"x-api-key", b"api-key")
+            for name in KEY_FIELDS
             if (values := own.get(name)) and name not in self.head.nominated
         )
 
@@ -272,9 +272,13 @@ class Exchange:
         attempt = self._attempt
         if self._is_paused:
             self.client.abort()  # it took no byte for too long; connection_lost follows
-        elif attempt is not None and now_s >= self._total_at_s and not attempt.is_committed:
-            fault = failure.broken("timeout", "the total time is over", attempt.decision.region)
-            self.attempt_failed(fault)
+        elif attempt is not None and now_s >= self._total_at_s:
+            # The operator's limit for all attempts together says nothing about the one that runs now.
+            why = "the total time is over"
+            if attempt.is_committed:
+                self.cut("timeout", "timeout", why, Outcome.NEUTRAL)
+            else:
+                self.attempt_failed(failure.out_of_time(why, attempt.decision.region))
         elif attempt is not None:
             attempt.on_deadline(now_s)
 

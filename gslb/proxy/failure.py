@@ -13,6 +13,7 @@ from gslb.errors import ApiError
 from gslb.proxy.pool import ConnectFailed
 from gslb.routing.health import Outcome
 from gslb.routing.router import Refusal
+from gslb.wire.sse import is_callers_error
 
 _FAILOVER_STATUS = frozenset((429, 500, 502, 503, 504, 529))
 _MAX_RETRY_AFTER_S = 86_400
@@ -45,6 +46,11 @@ def connect_failure(failed: ConnectFailed, region: str) -> Failure:
 def broken(result: str, why: str, region: str) -> Failure:
     """The connection broke, stayed silent, or spoke nonsense."""
     return Failure(result, Outcome.BROKEN, why, region)
+
+
+def out_of_time(why: str, region: str) -> Failure:
+    """The whole exchange took too long: nobody's fault in particular."""
+    return Failure("timeout", Outcome.NEUTRAL, why, region)
 
 
 def error_event_failure(why: str, region: str) -> Failure:
@@ -113,5 +119,8 @@ def refusal_error(refusal: Refusal) -> ApiError:
 
 
 def ends_in_error(tail: Iterable[bytes]) -> bool:
-    """True when the last events of a stream tell an error (a killed vLLM sends one, then `[DONE]`)."""
-    return b'data: {"error":' in b"".join(tail)
+    """True when the last events of a stream tell an error that is not the caller's own (a killed vLLM sends
+    one, then `[DONE]`)."""
+    text = b"".join(tail)
+    start = text.rfind(b'data: {"error":')
+    return start >= 0 and not is_callers_error(text[start:])

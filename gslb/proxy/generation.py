@@ -22,6 +22,7 @@ from gslb.errors import ApiError
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.pool import EndpointPool
+from gslb.proxy.record import LogValues
 from gslb.routing.policies import Damping
 from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router, RoutingRules
@@ -36,7 +37,7 @@ class Door:
     loop: asyncio.AbstractEventLoop
     fleet: FleetView
     counters: Counters
-    access_log: AccessLog
+    access_log: AccessLog[LogValues]
     deadlines: Deadlines
     wall_s: Callable[[], float]
     on_doubt: Callable[[str], None]

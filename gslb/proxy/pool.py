@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 from gslb.proxy.upstream import UpstreamConnection
 
+_KEEP_ALIVE_MARGIN_S = 0.5
+"""How long before an endpoint's announced limit its connections are retired: a request may be on its way."""
+
 
 class ConnectFailed(Exception):
     """No connection. `result` is the attempts label: connect_error, tls_error or timeout."""
@@ -162,8 +165,8 @@ class EndpointPool:
         self._idle = keep
 
     def limit_idle(self, idle_s: float) -> None:
-        """The endpoint announced (Keep-Alive: timeout=N) that it closes sooner than we would."""
-        self._idle_s = min(self._idle_s, idle_s)
+        """The endpoint announced (Keep-Alive: timeout=N) that it closes after `idle_s`: retire before that."""
+        self._idle_s = min(self._idle_s, max(0.0, idle_s - _KEEP_ALIVE_MARGIN_S))
 
     def close_idle(self) -> None:
         """The pool is replaced: drop what is idle; connections under an answer end with it."""

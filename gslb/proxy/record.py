@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 OTHER = "other"
 
+LogValues = tuple[
+    float, bytes, str, str | None, str, bytes, bytes, str | None, bool, int, str, str, str, str, int,
+    float | None, float | None, float, int, int, int | None, int | None, str,
+]  # fmt: skip
+"""What is noted of an exchange when it ends, made into a line later (see `AccessLog`)."""
+
 
 def write_record(exchange: Exchange, outcome: str, now_s: float) -> None:
     """Count and log a finished exchange. `outcome` is one of the access log's (DESIGN section 4)."""
@@ -36,7 +42,7 @@ def write_record(exchange: Exchange, outcome: str, now_s: float) -> None:
     if exchange.fence is not None:
         counters.fenced[exchange.fence] += 1
     if door.access_log.is_on:
-        door.access_log.write(_line(exchange, outcome, duration_s, prompt_tokens, completion_tokens))
+        door.access_log.write(_values(exchange, outcome, duration_s, prompt_tokens, completion_tokens))
 
 
 def _bounded_model(exchange: Exchange) -> str:
@@ -47,36 +53,53 @@ def _bounded_model(exchange: Exchange) -> str:
     return name if name in exchange.generation.door.fleet.known_models else OTHER
 
 
-def _line(
+def _values(
     exchange: Exchange, outcome: str, duration_s: float, prompt_tokens: int | None, completion_tokens: int | None
-) -> dict[str, object]:
+) -> LogValues:
     admitted = exchange.admitted
     facts = admitted.facts if admitted else None
+    client = exchange.client
     head = exchange.head
-    predicted_ms = exchange.predicted_ms
+    return (
+        exchange.generation.door.wall_s(), exchange.request_id, client.address, client.place.country,
+        admitted.rights.name if admitted else "", head.method, head.path, facts.model if facts else None,
+        facts.is_stream if facts else False, exchange.status, outcome, exchange.home, exchange.served_region,
+        exchange.served_endpoint, exchange.attempts, exchange.predicted_ms, exchange.ttft_s, duration_s,
+        len(head.target) + exchange.bytes_in, exchange.bytes_out, prompt_tokens, completion_tokens,
+        exchange.reason,
+    )  # fmt: skip
+
+
+def log_record(values: LogValues) -> dict[str, object]:
+    """One access-log record (members as in DESIGN section 4), from what was noted when the exchange ended."""
+    (
+        wall_s, request_id, client, country, tenant, method, path, model, is_stream, status, outcome, home,
+        region, endpoint, attempts, predicted_ms, ttft_s, duration_s, bytes_in, bytes_out, prompt_tokens,
+        completion_tokens, reason,
+    ) = values  # fmt: skip
     return {
-        "ts": round(exchange.generation.door.wall_s(), 3),
-        "request_id": exchange.request_id.decode("ascii"),
-        "client": exchange.client.address,
-        "country": exchange.client.place.country,
-        "tenant": admitted.rights.name or None if admitted else None,
-        "method": head.method.decode("ascii", "replace")[:20],
-        "path": head.path.decode("ascii", "replace")[:128],
-        "model": facts.model if facts else None,
-        "stream": facts.is_stream if facts else False,
-        "status": exchange.status,
+        "ts": round(wall_s, 3),
+        "request_id": request_id.decode("ascii"),
+        "client": client,
+        "country": country,
+        "tenant": tenant or None,
+        "method": method.decode("ascii", "replace")[:20],
+        "path": path.decode("ascii", "replace")[:128],
+        "model": model,
+        "stream": is_stream,
+        "status": status,
         "outcome": outcome,
-        "home": exchange.home or None,
-        "region": exchange.served_region or None,
-        "endpoint": exchange.served_endpoint or None,
-        "attempts": exchange.attempts,
+        "home": home or None,
+        "region": region or None,
+        "endpoint": endpoint or None,
+        "attempts": attempts,
         "predicted_ttft_ms": None if predicted_ms is None else round(predicted_ms, 1),
-        "ttft_ms": None if exchange.ttft_s is None else round(exchange.ttft_s * 1000, 1),
+        "ttft_ms": None if ttft_s is None else round(ttft_s * 1000, 1),
         "duration_ms": round(duration_s * 1000, 1),
         "held_ms": 0.0,
-        "bytes_in": len(exchange.head.target) + exchange.bytes_in,
-        "bytes_out": exchange.bytes_out,
+        "bytes_in": bytes_in,
+        "bytes_out": bytes_out,
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
-        "reason": exchange.reason,
+        "reason": reason,
     }

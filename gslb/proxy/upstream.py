@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gslb.proxy.pool import EndpointPool
 
 _WRITE_HIGH_BYTES = 256 * 1024
+_MAX_HEAD_BYTES = 64 * 1024
+"""An answer whose head is still not whole after this many bytes has none (httptools buffers without limit)."""
 
 
 class Asker(Protocol):
@@ -39,8 +41,9 @@ class UpstreamConnection(asyncio.Protocol):
     """One pooled connection."""
 
     __slots__ = (
-        "_bodies", "_head", "_head_is_new", "_is_complete", "_is_dirty", "_keeps_alive", "_parser", "asker",
-        "has_answered", "idle_since_s", "is_lost", "pool", "requests", "transport",
+        "_bodies", "_head", "_head_bytes", "_head_is_new", "_head_is_whole", "_is_complete", "_is_dirty",
+        "_keeps_alive", "_parser", "asker", "has_answered", "idle_since_s", "is_lost", "pool", "requests",
+        "transport",
     )  # fmt: skip
 
     def __init__(self, pool: EndpointPool) -> None:
@@ -56,7 +59,9 @@ class UpstreamConnection(asyncio.Protocol):
         self.asker: Asker | None = None
         self.has_answered = False
         self._head: ResponseHead | None = None
+        self._head_bytes = 0
         self._head_is_new = False
+        self._head_is_whole = False
         self._bodies: list[bytes] = []
         self._is_complete = False
         self._keeps_alive = False
@@ -72,6 +77,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.requests += 1
         self.has_answered = False
         self._head = None
+        self._head_bytes = 0
+        self._head_is_whole = False
         self._is_complete = False
         transport = cast(asyncio.Transport, self.transport)
         if len(body) > 16 * 1024:
@@ -116,23 +123,34 @@ class UpstreamConnection(asyncio.Protocol):
             fault = "an upgrade nobody asked for"
         except httptools.HttpParserError as error:
             fault = f"no HTTP answer ({type(error).__name__})"
+        if not self._head_is_whole:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MAX_HEAD_BYTES:
+                fault = fault or "a head without end"
         self._deliver(asker, fault)
 
     def _deliver(self, asker: Asker, fault: str | None) -> None:
-        if self._head_is_new and self._head is not None:
+        """Hand on what the parser found; `fault` is what it stumbled over behind that."""
+        head = self._head
+        if self._head_is_new and head is not None:
             self._head_is_new = False
-            fault = finish_response_head(self._head) or fault
-            if fault is None or self._bodies:
-                asker.on_head(self._head)
-        if self.asker is not asker:
-            self._bodies.clear()  # the head alone made the asker leave
-            return
-        if self._bodies or (self._is_complete and fault is None):
+            doubt = finish_response_head(head)
+            if doubt is not None:
+                fault = doubt  # where such a body ends nobody knows: nothing of it is used
+                self._bodies.clear()
+                self._is_complete = False
+            elif fault is None or self._bodies or self._is_complete:
+                asker.on_head(head)
+                if self.asker is not asker:
+                    self._bodies.clear()  # the head alone made the asker leave
+                    return
+        if self._bodies or self._is_complete:
             bodies = self._bodies
             payload = bodies[0] if len(bodies) == 1 else b"".join(bodies)
             self._bodies = []
-            is_complete = self._is_complete and fault is None
+            is_complete = self._is_complete
             if is_complete:
+                self._is_dirty = self._is_dirty or fault is not None  # a fault behind a whole answer
                 self._finish()
             asker.on_payload(payload, is_complete)
         if fault is not None and self.asker is asker:
@@ -143,6 +161,8 @@ class UpstreamConnection(asyncio.Protocol):
         """The answer is whole: back to the pool, if everything about it was clean."""
         self.asker = None
         transport = cast(asyncio.Transport, self.transport)
+        if self._head is not None and self._head.keep_alive_s is not None:
+            self.pool.limit_idle(self._head.keep_alive_s)
         if self._keeps_alive and not self._is_dirty and not transport.get_write_buffer_size():
             self.pool.give_back(self)
         else:
@@ -151,6 +171,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The endpoint will send no more; the transport closes itself."""
+        if self.asker is None:
+            self.is_lost = True  # it may still wait in the pool
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
@@ -177,7 +199,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._head.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._is_complete and self._head is not None:
+        if not self._head_is_whole and self._head is not None:  # trailers are dropped (RFC 9110 6.5.1)
             self._head.fields.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -186,7 +208,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         head.status = self._parser.get_status_code()
         self._keeps_alive = self._parser.should_keep_alive()
-        self._head_is_new = head.status >= 200 or head.status == 101
+        self._head_is_new = self._head_is_whole = head.status >= 200 or head.status == 101
 
     def on_body(self, body: bytes) -> None:
         if not self._is_complete:

@@ -66,7 +66,7 @@ class Slate:
             option = self.option(entry)
             if option is not None:
                 self.seen.append(option)
-                if option.has_room and not option.is_capped:
+                if option.has_room:
                     yield option
 
 
@@ -110,7 +110,7 @@ def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option
         if option is None:
             continue
         slate.seen.append(option)
-        if not option.has_room or option.is_capped or option.total_ms > cutoff_ms:
+        if not option.has_room or option.total_ms > cutoff_ms:
             continue
         if entry.tax_ms and not through_shut_gates and slate.gate_is_shut(entry.region):
             gated = True

@@ -17,7 +17,7 @@ FRESH_S = 2.0
 class Option:
     """One endpoint as one request would find it. All times in ms; `total_ms` includes the foreign tax."""
 
-    __slots__ = ("has_room", "is_capped", "network_ms", "prefill_ms", "queue_ms", "tax_ms", "total_ms", "view")
+    __slots__ = ("has_room", "network_ms", "prefill_ms", "queue_ms", "tax_ms", "total_ms", "view")
 
     def __init__(
         self,
@@ -27,7 +27,6 @@ class Option:
         queue_ms: float,
         prefill_ms: float,
         has_room: bool,
-        is_capped: bool,
     ) -> None:
         self.view = view
         self.network_ms = network_ms
@@ -36,7 +35,12 @@ class Option:
         self.prefill_ms = prefill_ms
         self.total_ms = network_ms + queue_ms + prefill_ms + tax_ms
         self.has_room = has_room
-        self.is_capped = is_capped
+
+    @property
+    def is_capped(self) -> bool:
+        """This edge runs as much there as the operator allows: not even a place in the queue is left."""
+        capacity = self.view.endpoint.capacity
+        return capacity is not None and self.view.own.requests >= capacity
 
     @property
     def predicted_ms(self) -> float:
@@ -62,7 +66,7 @@ def predict(
     now_s: float,
     stale_after_s: float,
 ) -> Option:
-    """What a request of `prompt_tokens` (uncached) would find at `view`. Pure arithmetic."""
+    """What a request of `prompt_tokens` (uncached) would find at `view`. What is capped never has room."""
     endpoint = view.endpoint
     rate_ms = endpoint.prefill_ms_per_token
     own = view.own
@@ -77,5 +81,4 @@ def predict(
     elif view.is_kv_full and now_s - view.at_s <= stale_after_s:
         has_room = False
         queue_ms += endpoint.slot_hold_ms / max(in_system(view, now_s, stale_after_s), 1.0)
-    is_capped = endpoint.capacity is not None and own.requests >= endpoint.capacity
-    return Option(view, network_ms, tax_ms, queue_ms, prompt_tokens * rate_ms, has_room, is_capped)
+    return Option(view, network_ms, tax_ms, queue_ms, prompt_tokens * rate_ms, has_room)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from gslb.routing.fences import ResidencyRule, fence
 from gslb.routing.predict import Option
 from gslb.routing.view import Snapshot
-from gslb.types import Dropped, Facts
+from gslb.types import Facts
 
 _LAWS = ("residency", "tenant")
-"""Rules of the `fences` table that forbid for good; the others close for a while or at the client's wish."""
+"""Rules of the `fences` table that forbid for good; what the operator's hand closes may open again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +28,31 @@ class Refusal:
     home: str | None = None
 
 
-def refuse_fenced(
-    facts: Facts, snapshot: Snapshot, residency: ResidencyRule, dropped: Sequence[Dropped]
-) -> Refusal:
-    """No endpoint passed the fences: say which one it was. `dropped` is the whole fleet, each with its rule.
+def refuse_fenced(facts: Facts, snapshot: Snapshot, residency: ResidencyRule) -> Refusal:
+    """No endpoint passed the fences: say which one it was.
 
     Of a pinned request only the region it names is judged: what closes the others is beside the point.
     """
     if not snapshot.endpoints:
         return Refusal("no_healthy_region", "no endpoint is configured")
+    # An endpoint that has not told its models yet may be the right one: judge it by the other rules.
+    hopeful, dropped = fence(facts, replace(snapshot, assumes_models=True), residency)
+    if hopeful:
+        message = "no endpoint that may serve this request has told its models yet"
+        return Refusal("no_healthy_region", message, "model", retry_after_s=1.0)
+    where = ""
     if facts.pinned_region is not None:
+        where = f" in region {facts.pinned_region}"
         dropped = [drop for drop in dropped if drop.region == facts.pinned_region]
         if not dropped:
             return Refusal("bad_request", f"x-gslb-region names no region of this edge: {facts.pinned_region!r}")
-    unlearnt, _ = fence(facts, replace(snapshot, assumes_models=True), residency)
-    if unlearnt:
-        return Refusal("no_healthy_region", "no endpoint has told its models yet", "model", retry_after_s=1.0)
     serving = [drop for drop in dropped if drop.rule != "model"]
     if not serving:
-        where = "" if facts.pinned_region is None else f" in region {facts.pinned_region}"
         return Refusal("model_not_found", f"the model {facts.model!r} does not exist{where}", "model")
-    forbidden = [drop for drop in serving if drop.rule in _LAWS]
-    if len(forbidden) < len(serving):
-        closed = next(drop for drop in serving if drop not in forbidden)
+    closed = next((drop for drop in serving if drop.rule not in _LAWS), None)
+    if closed is not None:
         return Refusal("no_healthy_region", "every region that may serve this request is closed", closed.rule)
-    first = forbidden[0]
+    first = serving[0]
     return Refusal("residency_denied", f"no region may serve this request: {first.why}", first.rule)
 
 

@@ -255,34 +255,33 @@ class Router:
         allowed, dropped = fence(facts, snapshot, self._residency)
         candidates = Candidates(facts.place, dropped)
         if not allowed:
-            candidates.refusal = refuse_fenced(facts, snapshot, self._residency, dropped)
+            candidates.refusal = refuse_fenced(facts, snapshot, self._residency)
             return candidates
-        index = {id(view): i for i, view in enumerate(snapshot.endpoints)}
+        candidates.to_edge_ms = to_edge_ms = self._to_edge_ms(facts.place)
+        candidates.least_rate_ms = min(view.endpoint.prefill_ms_per_token for view in allowed)
         first_tier = min(view.endpoint.region.priority for view in allowed)
-        near = sorted((self._network_ms(facts.place, view), index[id(view)], view) for view in allowed)
-        home = next(v.endpoint.region.name for _, _, v in near if v.endpoint.region.priority == first_tier)
+        near = [(self._network_ms(facts.place, to_edge_ms, view), view) for view in allowed]
+        in_first_tier = (pair for pair in near if pair[1].endpoint.region.priority == first_tier)
+        candidates.home = home = min(in_first_tier, key=lambda pair: pair[0])[1].endpoint.region.name
+        index = {id(view): i for i, view in enumerate(snapshot.endpoints)}
         by_group: dict[tuple[int, int], list[Entry]] = {}
-        for network_ms, i, view in near:
+        for network_ms, view in near:
             region = view.endpoint.region
             tax_ms = 0.0 if region.name == home else self.rules.damping.foreign_tax_ms
-            entry = Entry(i, region.name, network_ms, tax_ms, network_ms + tax_ms)
+            entry = Entry(index[id(view)], region.name, network_ms, tax_ms, network_ms + tax_ms)
             by_group.setdefault((view.suspicion, region.priority), []).append(entry)
         order = sorted(by_group)
-        candidates.groups = [sorted(by_group[group], key=lambda entry: entry.idle_ms) for group in order]
+        candidates.groups = [sorted(by_group[group], key=_idle_ms) for group in order]  # ties: config order
         candidates.live_groups = sum(1 for suspicion, _ in order if suspicion < _LAST_RESORT)
-        candidates.home = home
-        candidates.to_edge_ms = self._to_edge_ms(facts.place)
-        candidates.least_rate_ms = min(view.endpoint.prefill_ms_per_token for view in allowed)
         return candidates
 
-    def _network_ms(self, place: Place, view: EndpointView) -> float:
+    def _network_ms(self, place: Place, to_edge_ms: float, view: EndpointView) -> float:
         """Client to region. With a placed edge by way of it, the second leg measured where possible."""
         region_place = view.endpoint.region.place
         edge = self.rules.edge_place
         if edge is None:
             return rtt_prior_ms(place, region_place)
-        beyond_ms = view.rtt_ms if view.rtt_ms is not None else rtt_prior_ms(edge, region_place)
-        return self._to_edge_ms(place) + beyond_ms
+        return to_edge_ms + (rtt_prior_ms(edge, region_place) if view.rtt_ms is None else view.rtt_ms)
 
     def _to_edge_ms(self, place: Place) -> float:
         edge = self.rules.edge_place
@@ -304,6 +303,10 @@ class Router:
         return gate.update(used / slots)
 
 
+def _idle_ms(entry: Entry) -> float:
+    return entry.idle_ms
+
+
 def _live_by_region(snapshot: Snapshot) -> dict[str, list[int]]:
     """Indices of the endpoints that make up each region's capacity now: neither ill nor closed by hand."""
     live: dict[str, list[int]] = {}
@@ -318,7 +321,7 @@ def _why_foreign(slate: Slate) -> str:
     at_home = [option for option in slate.seen if option.view.endpoint.region.name == slate.home]
     if not at_home:
         return "unhealthy"
-    if not any(option.has_room and not option.is_capped for option in at_home):
+    if not any(option.has_room for option in at_home):
         return "full"
     return "cost" if slate.objective == "cost" else "faster"
 
@@ -341,7 +344,7 @@ def _ranked(option: Option, slate: Slate) -> Ranked:
         queue_ms=round(option.queue_ms, 3),
         prefill_ms=round(option.prefill_ms, 3),
         tax_ms=option.tax_ms,
-        has_room=option.has_room and not option.is_capped,
+        has_room=option.has_room,
         note=", ".join(notes),
     )
 

@@ -27,6 +27,9 @@ OWN_FIELDS = frozenset(
 )  # fmt: skip
 """Request fields gslb reads, replaces or ends: none of them passes by itself."""
 
+KEY_FIELDS = (b"authorization", b"x-api-key", b"api-key")
+"""Those of them that carry a client's key."""
+
 _HOP_BY_HOP = frozenset(
     (
         b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"trailer",
@@ -39,6 +42,7 @@ _HOP_BY_HOP = frozenset(
 _TARGET = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
+_IDLE_LIMIT = re.compile(rb"timeout=([0-9]{1,9})", re.IGNORECASE)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
@@ -184,8 +188,8 @@ class ResponseHead:
     """An upstream's response head, filled while it is parsed."""
 
     __slots__ = (
-        "content_length", "fields", "is_chunked", "is_encoded", "is_event_stream", "load_metrics", "reason",
-        "retry_after", "status",
+        "content_length", "fields", "is_chunked", "is_encoded", "is_event_stream", "keep_alive_s",
+        "load_metrics", "reason", "retry_after", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -197,6 +201,7 @@ class ResponseHead:
         self.is_event_stream = False
         self.is_encoded = False
         self.retry_after: bytes | None = None
+        self.keep_alive_s: int | None = None
         self.load_metrics: bytes | None = None
 
     @property
@@ -211,13 +216,14 @@ class ResponseHead:
 
 
 # What a response field is to gslb, by the spellings met most; others are looked up in lower case.
-_PASSES, _ENDS, _LENGTH, _CODING, _CONNECTION, _TYPE, _ENCODING, _RETRY, _LOAD = range(9)
+_PASSES, _ENDS, _LENGTH, _CODING, _CONNECTION, _IDLE, _TYPE, _ENCODING, _RETRY, _LOAD = range(10)
 _RESPONSE_FIELDS: dict[bytes, int] = {
     **dict.fromkeys(_HOP_BY_HOP, _ENDS),
     **dict.fromkeys((b"date", b"server", b"vary", b"Date", b"Server", b"Vary"), _PASSES),
     b"content-length": _LENGTH, b"Content-Length": _LENGTH,
     b"transfer-encoding": _CODING, b"Transfer-Encoding": _CODING,
     b"connection": _CONNECTION,
+    b"keep-alive": _IDLE,
     b"content-type": _TYPE, b"Content-Type": _TYPE,
     b"content-encoding": _ENCODING,
     b"retry-after": _RETRY,
@@ -250,6 +256,9 @@ def finish_response_head(head: ResponseHead) -> str | None:
             head.is_chunked = True
         elif kind == _CONNECTION:
             nominated |= {token.strip().lower() for token in value.split(b",")}
+        elif kind == _IDLE:
+            if (limit := _IDLE_LIMIT.search(value)) is not None:
+                head.keep_alive_s = int(limit[1])
         elif kind != _ENDS:
             _note_field(head, kind, value)
             kept.append(field)

@@ -177,9 +177,8 @@ def _complete(card: Mapping[str, Any]) -> dict[str, Any]:
 # --- usage ------------------------------------------------------------------------------------------
 
 _USAGE_KEY = b'"usage"'
-_USAGE = re.compile(rb'"usage"\s*:\s*\{([^{}]*)')
-_PROMPT = re.compile(rb'"(?:prompt_tokens|input_tokens)"\s*:\s*(\d+)')
-_COMPLETION = re.compile(rb'"(?:completion_tokens|output_tokens)"\s*:\s*(\d+)')
+_OPENS = re.compile(rb"\s*:\s*\{")
+_NUMBER = re.compile(rb"\s*:\s*([0-9]{1,12})")
 
 
 def read_usage(tail: bytes) -> tuple[int | None, int | None]:
@@ -189,11 +188,19 @@ def read_usage(tail: bytes) -> tuple[int | None, int | None]:
     """
     position = len(tail)
     while (position := tail.rfind(_USAGE_KEY, 0, position)) >= 0:
-        found = _USAGE.match(tail, position)
-        if found is not None and tail[position - 1 : position] != b"\\":
-            break
-    else:
-        return None, None
-    prompt = _PROMPT.search(found[1])
-    completion = _COMPLETION.search(found[1])
-    return (int(prompt[1]) if prompt else None, int(completion[1]) if completion else None)
+        start = _OPENS.match(tail, position + len(_USAGE_KEY))
+        if start is not None and tail[position - 1 : position] != b"\\":
+            usage = tail[start.end() : tail.find(b"}", start.end())]
+            return _count(usage, b'"prompt_tokens"', b'"input_tokens"'), _count(
+                usage, b'"completion_tokens"', b'"output_tokens"'
+            )
+    return None, None
+
+
+def _count(usage: bytes, *names: bytes) -> int | None:
+    for name in names:
+        at = usage.find(name)
+        if at >= 0:
+            number = _NUMBER.match(usage, at + len(name))
+            return int(number[1]) if number else None
+    return None

@@ -28,8 +28,9 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_body", "_body_bytes", "_body_limit_bytes", "_count_limit", "_head_bytes", "_head_limit_bytes",
-        "_is_upgrading", "_known", "_lessons", "_parser", "fault", "head", "ready", "stage", "wants_continue",
+        "_body", "_body_bytes", "_body_limit_bytes", "_count_limit", "_fields", "_head_bytes",
+        "_head_limit_bytes", "_is_resuming", "_is_upgrading", "_known", "_lessons", "_parser", "_unfinished_bytes",
+        "fault", "head", "ready", "stage", "wants_continue",
     )  # fmt: skip
 
     def __init__(self, head_limit_bytes: int, count_limit: int, body_limit_bytes: int) -> None:
@@ -45,10 +46,12 @@ class RequestReader:
         self._lessons = 0
         # the request being received
         self.head: RequestHead | None = None
+        self._fields = 0
         self._head_bytes = 0
+        self._unfinished_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
-        self._is_upgrading = False
+        self._is_upgrading = self._is_resuming = False
 
     def feed(self, data: bytes) -> None:
         """Take in bytes as they came, cut anywhere."""
@@ -94,71 +97,83 @@ class RequestReader:
             self._known = (data[: length.start(1)], data[length.end(1) : end], head)
 
     def _parse(self, data: bytes) -> None:
-        before = self.head if self.stage == IN_HEAD else None
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self._refuse(ApiError("bad_request", "the request is not well-formed HTTP/1.1", is_framing=True))
-        if self.stage == IN_HEAD and self.fault is None:
-            # httptools buffers an unfinished field without telling: count what was fed.
-            self._head_bytes = self._head_bytes + len(data) if self.head is before else len(data)
-            if self._head_bytes > self._head_limit_bytes:
-                self._refuse(_head_too_large())
+        while data and self.fault is None:
+            # Target, fields and body reset this: httptools buffers an unfinished field, and skips chunk
+            # extensions, without telling.
+            self._unfinished_bytes += len(data)
+            try:
+                self._parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                self._ignore_upgrade()
+            except httptools.HttpParserError:
+                self._refuse(ApiError("bad_request", "the request is not well-formed HTTP/1.1", is_framing=True))
+        if self.stage == IN_HEAD and self._head_bytes + self._unfinished_bytes > self._head_limit_bytes:
+            self._refuse(_head_too_large())
+        elif self.stage == IN_BODY and self._unfinished_bytes > self._head_limit_bytes:
+            self._refuse(ApiError("bad_request", "the body is nearly all chunk framing", is_framing=True))
 
     def _refuse(self, fault: ApiError) -> None:
         if self.fault is None:
             self.fault = fault
             self._body = []
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
-        """Read the body of a request whose offered upgrade is ignored (RFC 9110 7.8): the parser stopped
-        before it, believing another protocol follows (FC-03)."""
+    def _ignore_upgrade(self) -> None:
+        """Go on with the body of a request whose offered upgrade is ignored (RFC 9110 7.8): the parser stopped
+        before it, believing another protocol follows (FC-03). A new parser takes it behind a head made up."""
         head = self.head
         if head is None or self.fault is not None:
             return
-        self._is_upgrading = False
-        self._parser = httptools.HttpRequestParser(_BodyOnly(self))
         framing = (
             b"Transfer-Encoding: chunked"
             if head.is_chunked
             else b"Content-Length: %d" % (head.content_length or 0)
         )
-        self._parse(b"POST / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % framing)
-        if rest:
-            self._parse(rest)
+        self._is_upgrading = False
+        self._is_resuming = True
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.feed_data(b"POST / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % framing)
 
     # --- httptools ----------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
+        if self._is_resuming:
+            return
         self.head = RequestHead()
         self.stage = IN_HEAD
-        self._head_bytes = 0
+        self._fields = self._head_bytes = self._unfinished_bytes = 0
         self._body = []
         self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the target."""
-        if self.head is not None:
+        if self.head is not None and self.stage == IN_HEAD:
             self.head.target += url
+            self._head_bytes += len(url)
+            self._unfinished_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field."""
         head = self.head
-        if head is None or self.fault is not None:
-            return
+        if head is None or self.stage != IN_HEAD or self.fault is not None:
+            return  # a trailer is dropped (RFC 9110 6.5.1): it must not pass for a field that was judged
         head.add_field(name, value)
+        self._fields += 1
         self._head_bytes += len(name) + len(value) + 4
+        self._unfinished_bytes = 0
         if self._head_bytes > self._head_limit_bytes:
             self._refuse(_head_too_large())
-        elif len(head.passed) + len(head.own) > self._count_limit:
+        elif self._fields > self._count_limit:
             self._refuse(ApiError("headers_too_large", "the request has too many header fields", is_framing=True))
 
     def on_headers_complete(self) -> None:
         """The head is whole: judge it."""
         head = self.head
+        if self._is_resuming:
+            self._is_resuming = False
+            return
         if head is None or self.fault is not None:
             return
         self.stage = IN_BODY
@@ -166,7 +181,7 @@ class RequestReader:
         head.version = self._parser.get_http_version()
         self._is_upgrading = self._parser.should_upgrade()
         try:
-            if len(head.target) > self._head_limit_bytes:
+            if self._head_bytes > self._head_limit_bytes:
                 raise _head_too_large()
             finish_head(head)
             if head.content_length is not None and head.content_length > self._body_limit_bytes:
@@ -181,6 +196,7 @@ class RequestReader:
         if self.fault is not None:
             return
         self._body_bytes += len(body)
+        self._unfinished_bytes = 0
         if self._body_bytes > self._body_limit_bytes:
             self._refuse(_body_too_large(self._body_limit_bytes))
             return
@@ -197,19 +213,6 @@ class RequestReader:
         self.stage = IDLE
         self.wants_continue = False
         self.ready.append((head, body))
-
-    def on_upgraded_body_complete(self) -> None:
-        """The body behind an ignored upgrade is whole: the next request needs the usual parser again."""
-        self.on_message_complete()
-        self._parser = httptools.HttpRequestParser(self)
-
-
-class _BodyOnly:
-    """Callbacks for the body behind an ignored upgrade: its head is known already."""
-
-    def __init__(self, reader: RequestReader) -> None:
-        self.on_body = reader.on_body
-        self.on_message_complete = reader.on_upgraded_body_complete
 
 
 def _head_too_large() -> ApiError:

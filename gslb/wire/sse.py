@@ -115,6 +115,16 @@ def _is_callers_fault(fault: Any) -> bool:
     return isinstance(code, int) and 400 <= code < 500 and code not in (408, 429)
 
 
+def is_callers_error(event: bytes) -> bool:
+    """True when `event`, which starts with `data: `, tells a fault of the request itself (a 4xx)."""
+    data = _LINE_END.split(event, 1)[0].removeprefix(b"data: ")
+    try:
+        tree = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(tree, dict) and _is_callers_fault(tree.get("error"))
+
+
 def _speaks(choice: Any) -> bool:
     if not isinstance(choice, dict):
         return True

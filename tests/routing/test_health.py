@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.routing.health import SUSPICION, HealthMachine, HealthMarks, Outcome, State
@@ -257,6 +257,7 @@ EVENTS = st.sampled_from(["probe passed", "probe failed", "tick", *(outcome.valu
 
 
 @given(st.lists(st.tuples(EVENTS, st.floats(0.0, 30.0))))
+@settings(deadline=None)
 def test_no_sequence_traps_it(events: list[tuple[str, float]]) -> None:
     """Whatever came before, an endpoint that is well again is used again."""
     machine, now_s = HealthMachine(MARKS), 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.routing.load import Gate, OwnLoad, Ticket
@@ -34,6 +34,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@settings(deadline=None)
 def test_any_sequence_counts_what_is_open_and_ends_at_zero(steps: list[tuple[str, int, int]]) -> None:
     """FC-23: never negative, exact at any moment, 0 when all has ended."""
     own = OwnLoad()
@@ -114,6 +115,7 @@ def test_the_gate_has_two_marks(shares: list[float], is_shut: list[bool]) -> Non
 
 
 @given(st.lists(st.floats(0.751, 0.849)))
+@settings(deadline=None)
 def test_between_the_marks_the_gate_never_moves(shares: list[float]) -> None:
     gate = Gate(0.85, 0.75)
     assert not any(gate.update(share) for share in shares)

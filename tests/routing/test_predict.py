@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.routing.predict import FRESH_S, Option, in_system, predict
@@ -101,6 +101,7 @@ def test_a_stale_limit_below_the_fresh_one_divides_by_nothing() -> None:
 
 
 @given(st.integers(0, 80), st.integers(0, 80), st.integers(0, 100_000), st.floats(0.0, 20.0))
+@settings(deadline=None)
 def test_more_load_never_looks_quicker(own: int, others: int, tokens: int, now_s: float) -> None:
     view = one(capacity=32)
     view.load_sampled(KEY, sample(running=others))

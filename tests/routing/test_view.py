@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.support.builders import MARKS, eject, endpoint, endpoints, find, flee
 KEY = "eu/1"
 
 
-def one(**members: object) -> FleetView:
+def one(**members: Any) -> FleetView:
     return fleet([endpoint(**members)])
 
 
@@ -133,12 +134,14 @@ class TestReload:
         view.models_learnt(KEY, [{"id": "m", "max_model_len": 4096}])
         assert view.model_cards() == [{"id": "m", "max_model_len": 4096}]
         view.configure([endpoint(models=None)], MARKS)
-        assert find(view.snapshot, KEY).models == {"m"}, "learnt models survive a reload"
+        assert find(view.snapshot, KEY).models == frozenset({"m"}), "learnt models survive a reload"
         view.configure([endpoint(models=frozenset({"b", "a"}))], MARKS)
-        assert find(view.snapshot, KEY).models == {"a", "b"}
+        assert find(view.snapshot, KEY).models == frozenset({"a", "b"})
         assert view.model_cards() == [{"id": "a"}, {"id": "b"}]
         view.models_learnt(KEY, [{"id": "m"}])
-        assert find(view.snapshot, KEY).models == {"a", "b"}, "what the operator declares is not overruled"
+        assert find(view.snapshot, KEY).models == frozenset({"a", "b"}), (
+            "what the operator declares is not overruled"
+        )
         view.configure([endpoint(models=None)], MARKS)
         assert find(view.snapshot, KEY).models is None, "declared before, now to be learnt"
         assert view.known_models == frozenset()

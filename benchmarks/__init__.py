@@ -1,0 +1,1 @@
+"""Measurements: the data path against its peers (`datapath`), and what that needs."""
