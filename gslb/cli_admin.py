@@ -67,14 +67,10 @@ def _changing(name: str, text: str) -> click.Command:
     return command
 
 
-ADMIN_COMMANDS: tuple[click.Command, ...] = (
-    status,
-    _changing("drain", "Send nothing new to TARGET (region or endpoint key); running answers end in peace."),
-    _changing("undrain", "Take back a drain of TARGET."),
-    _changing("cordon", "Keep TARGET (region or endpoint key) out of all decisions until uncordoned."),
-    _changing("uncordon", "Take back a cordon of TARGET."),
-)
-"""For the command group of `gslb`."""
+drain = _changing("drain", "Send nothing new to TARGET (region or endpoint key); running answers end in peace.")
+undrain = _changing("undrain", "Take back a drain of TARGET.")
+cordon = _changing("cordon", "Keep TARGET (region or endpoint key) out of all decisions until uncordoned.")
+uncordon = _changing("uncordon", "Take back a cordon of TARGET.")
 
 
 # --- talking ------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 from gslb.config.settings import Settings
+from gslb.geo.addresses import parse_address
 from gslb.proxy.generation import routing_rules
 from gslb.routing.health import HealthMarks
 from gslb.routing.router import Router, one_line
 from gslb.routing.view import FleetView, Snapshot
-from gslb.types import UNKNOWN_PLACE, Endpoint, Facts, LoadSample
+from gslb.types import Endpoint, Facts, LoadSample
 
 _IMAGINED_SLOTS = 100
 """Slots of an endpoint without `capacity` when --region-load imagines it loaded."""
@@ -43,9 +44,11 @@ def imagine(
 ) -> Facts:  # fmt: skip
     """The facts of an imagined request. Without `model` it asks for one that the fleet is known to have.
 
-    Raises ValueError for an unknown tenant.
+    Raises ValueError for an unknown tenant or a text that is no address.
     """
-    place = settings.locator.locate(ip) if ip is not None else settings.locator.locate("")
+    if ip is not None and parse_address(ip) is None:
+        raise ValueError(f"{ip!r} is no IP address: give one such as 203.0.113.7 or 2001:db8::7")
+    place = settings.locator.locate(ip or "")
     jurisdictions: frozenset[str] | None = None
     if tenant is not None:
         config = settings.config.tenants.get(tenant)
@@ -55,7 +58,7 @@ def imagine(
         jurisdictions = frozenset(config.jurisdictions) if config.jurisdictions is not None else None
     name = settings.aliases.get(model, model) if model else min(models, default="")
     return Facts(
-        model=name, place=place or UNKNOWN_PLACE, tenant=tenant or "", prompt_tokens=prompt_tokens, is_stream=True,
+        model=name, place=place, tenant=tenant or "", prompt_tokens=prompt_tokens, is_stream=True,
         pinned_region=region, tenant_jurisdictions=jurisdictions,
     )  # fmt: skip
 

@@ -35,10 +35,8 @@ routing:
 health:
   interval: 400ms
   timeout: 400ms
-  fall: 2
   ejection: 3s
 timeouts:
-  connect: 1s
   first_byte: 8s
   grace: 1s
 residency:
@@ -48,6 +46,8 @@ residency:
 observability:
   access_log: "off"
 """
+"""Probes are quick, so that a return is noticed within two of them. `ejection` outlasts `fall` failed ones: by
+then probes see the outage too, and good ones may end it."""
 
 
 class DemoEdge(Protocol):

@@ -47,8 +47,8 @@ class Country:
 
 
 SITES = (
-    Site("frankfurt", "aws:eu-central-1", endpoints=2, slots=40),
-    Site("virginia", "aws:us-east-1", endpoints=2, slots=40),
+    Site("frankfurt", "aws:eu-central-1", endpoints=2, slots=64),
+    Site("virginia", "aws:us-east-1", endpoints=2, slots=64),
     Site("singapore", "aws:ap-southeast-1", endpoints=2, slots=8),
 )
 

@@ -182,7 +182,9 @@ class Exchange:
         by_region: dict[str, int] = {}
         for failed in (*self.failures, fault):
             by_region[failed.region] = by_region.get(failed.region, 0) + 1
-        following = router.next_attempt(facts, snapshot, now_s, self.tried, by_region)
+        # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
+        strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
+        following = router.next_attempt(facts, snapshot, now_s, [*self.tried, *strangers], by_region)
         if following is None or fault.never_sent or generation.retry_budget.try_retry(now_s):
             return following
         return None

@@ -57,9 +57,9 @@ class ClientConnection(asyncio.Protocol):
     """One client connection (watched by the deadline ring)."""
 
     __slots__ = (
-        "_exchange", "_generation", "_held_write", "_is_closing", "_is_pumping", "_listener", "_peer",
-        "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address", "deadline_s", "forwarded_for",
-        "next_look_s", "now_s", "place", "proto",
+        "_exchange", "_generation", "_held_write", "_is_closing", "_is_pumping", "_is_write_paused", "_listener",
+        "_peer", "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address", "deadline_s",
+        "forwarded_for", "next_look_s", "now_s", "place", "proto",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -72,7 +72,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = RequestReader(limits.head_bytes, limits.header_count, limits.body_bytes)
         self._peer = ""
         self._proxy_head: bytes | None = b"" if listener.generation.settings.config.geo.proxy_protocol else None
-        self._is_closing = self._is_pumping = False
+        self._is_closing = self._is_pumping = self._is_write_paused = False
         self._stage = IN_HEAD  # a fresh connection owes a head
         self._exchange: Exchange | None = None
         self._held_write = b""
@@ -118,12 +118,16 @@ class ClientConnection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
+        self._is_write_paused = True
         if self._exchange is not None:
             self._exchange.pause()
 
     def resume_writing(self) -> None:
+        self._is_write_paused = False
         if self._exchange is not None:
             self._exchange.resume()
+        else:
+            self._pump()
 
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
@@ -135,7 +139,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader.feed(data)
         if self._exchange is None:
             self._pump()
-        elif len(self._reader.ready) > _MAX_PIPELINED and self._transport is not None:
+        if len(self._reader.ready) > _MAX_PIPELINED and self._transport is not None:
             self._transport.pause_reading()
 
     def _read_proxy_head(self, data: bytes) -> bytes:
@@ -159,16 +163,16 @@ class ClientConnection(asyncio.Protocol):
 
     def _pump(self) -> None:
         """Start the next waiting request; with none waiting, mind the clock of what is being received."""
-        if self._is_pumping:
-            return
+        if self._is_pumping or self._is_write_paused:
+            return  # while the last answer is not out, another one would only fill memory
         self._is_pumping = True
         reader = self._reader
-        while reader.ready and self._exchange is None and not self._is_closing:
+        while reader.ready and self._exchange is None and not (self._is_closing or self._is_write_paused):
             head, body = reader.ready.popleft()
             self._begin(head).start(body)
         self._is_pumping = False
         transport = self._transport
-        if self._exchange is not None or self._is_closing or transport is None:
+        if self._exchange is not None or self._is_closing or self._is_write_paused or transport is None:
             return
         if reader.fault is not None:
             self._refuse(reader.fault)
@@ -202,11 +206,13 @@ class ClientConnection(asyncio.Protocol):
         if not keep_alive:
             self._close()
             return
+        if self._is_write_paused:
+            self.arm(self.now_s() + self._generation.timeouts.client_write)
         self._pump()
 
     def keeps_alive(self, head: RequestHead) -> bool:
         """Whether this connection may serve another request after `head`'s."""
-        return head.keep_alive and self._reader.fault is None and not self._listener.door.is_stopping
+        return head.keep_alive and not self._listener.door.is_stopping
 
     def request_id(self, head: RequestHead) -> bytes:
         """The client's good X-Request-Id, or a new one."""
@@ -228,6 +234,7 @@ class ClientConnection(asyncio.Protocol):
     def _refuse(self, fault: ApiError) -> None:
         """Answer a request that could not be parsed, then close: its framing cannot be trusted."""
         head = self._reader.head or RequestHead()
+        head.path = head.path or head.target.partition(b"?")[0]
         head.keep_alive = False
         self._reader.fault = fault
         self._begin(head).fail(fault, "refused")
@@ -283,7 +290,7 @@ class ClientConnection(asyncio.Protocol):
             if sock is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._is_closing = True
-        self._transport.close()
+        self._close_when_written(self._transport)
 
     def abort(self) -> None:
         """Drop the connection at once."""
@@ -313,13 +320,17 @@ class ClientConnection(asyncio.Protocol):
             transport.write_eof()
             self.arm(self.now_s() + _LINGER_S)
         else:
-            transport.close()
+            self._close_when_written(transport)
+
+    def _close_when_written(self, transport: asyncio.Transport) -> None:
+        transport.close()
+        self.arm(self.now_s() + self._generation.timeouts.client_write)  # it may never take what is left
 
     def on_deadline(self, now_s: float) -> None:
         """The connection's deadline has passed."""
         if self._exchange is not None:
             self._exchange.on_deadline(now_s)
-        elif self._is_closing:
+        elif self._is_closing or self._is_write_paused:
             self.abort()
         elif self._reader.stage != IDLE:
             self._refuse(ApiError("request_timeout", "the request did not arrive in time", is_framing=True))

@@ -38,9 +38,8 @@ def test_the_rushed_live_near_singapore_and_the_residents_in_the_eu() -> None:
     assert {country.code for country in COUNTRIES if "EU" in jurisdictions_of(country.code)} == RESIDENT
 
 
-def test_frankfurt_alone_can_hold_every_open_request() -> None:
-    frankfurt = BY_NAME["frankfurt"]
-    assert frankfurt.endpoints * frankfurt.slots > MOST_OPEN
+def test_one_endpoint_of_frankfurt_can_hold_every_open_request() -> None:
+    assert BY_NAME["frankfurt"].slots > MOST_OPEN
 
 
 def test_an_unknown_country_has_no_distance() -> None:

@@ -72,6 +72,7 @@ def note_first_tokens(fleet: Fleet, figures: Figures) -> None:
         ("TTFT predicted", [predicted for predicted, _ in pairs]),
         ("TTFT measured", [measured for _, measured in pairs]),
         ("TTFT measured - predicted", [measured - predicted for predicted, measured in pairs]),
+        ("TTFT off by", [abs(measured - predicted) for predicted, measured in pairs]),
     ):
         figures.note(
             name,

@@ -47,6 +47,12 @@ class Load:
         """Requests that failed although nothing had come yet: there must be none."""
         return [outcome for outcome in self.outcomes if outcome.error is not None and not outcome.has_content]
 
+    def streaming_from(self, region: str) -> int:
+        """Streams that have content from a region and still run: the ones its loss may cut."""
+        return sum(
+            outcome.has_content and outcome.region == region and not outcome.ended_s for outcome in self.outcomes
+        )
+
     async def stream(self, client: AsyncOpenAI, prompt: str, tokens: int) -> None:
         """One streamed completion of exactly `tokens` tokens; short without an error counts as an error."""
         outcome = Outcome(True, time.monotonic())

@@ -158,14 +158,25 @@ class Gslb(Process):
         """Begin to serve."""
         self.spawn([self._command, "serve", "-c", str(self._directory / "gslb.yaml")], {}, self._directory)
 
-    def states(self) -> dict[str, str]:
-        """Region -> health state of its endpoint; empty while the admin listener is not there."""
+    def endpoints(self) -> dict[str, dict[str, Any]]:
+        """Region -> what the status API says of its endpoint; empty while the admin listener is not there."""
         try:
             status = json.loads(fetch(f"http://127.0.0.1:{self.admin_port}/api/v1/status"))
         except OSError:
             return {}
-        found = {region["name"]: region["endpoints"][0] for region in status["regions"]}
-        return {name: endpoint["state"] if endpoint["models"] else "no models" for name, endpoint in found.items()}
+        return {region["name"]: region["endpoints"][0] for region in status["regions"]}
+
+    def states(self) -> dict[str, str]:
+        """Region -> health state of its endpoint, or that its models are not known yet."""
+        return {
+            name: endpoint["state"] if endpoint["models"] else "no models"
+            for name, endpoint in self.endpoints().items()
+        }
+
+    def in_flight(self, region: str) -> int:
+        """Requests outstanding at the region's endpoint."""
+        running: int = self.endpoints()[region]["in_flight"]
+        return running
 
     def records(self) -> list[dict[str, Any]]:
         """The access log so far."""

@@ -143,6 +143,13 @@ class TestSpill:
         decision = decided(router().route(facts(), view.snapshot, 0.0))
         assert (decision.region, decision.reason) == ("us", "full")
 
+    def test_a_shut_gate_yields_before_a_suspect_gets_it(self) -> None:
+        view = fleet_at(REGIONS, capacity=20)
+        occupy(view, "eu/1", 20)
+        occupy(view, "us/1", 19)
+        view.outcome("ap/1", Outcome.BROKEN, 0.0, "reset")
+        assert choices(router(), view) == {"us/1": 60}
+
     def test_home_has_no_gate(self) -> None:
         view = fleet_at(REGIONS, capacity=20)
         occupy(view, "eu/1", 19)
@@ -371,6 +378,11 @@ class TestKeptLists:
         for name in ("eu", "us", "eu"):
             asked = facts(tenant="a", tenant_jurisdictions=frozenset({name}))
             assert decided(asking.route(asked, view.snapshot, 0.0)).region == name
+
+    def test_a_pin_is_another_wish(self) -> None:
+        view, asking = fleet_at(REGIONS), router()
+        for name in (None, "us", "ap", None):
+            assert decided(asking.route(facts(pinned_region=name), view.snapshot, 0.0)).region == (name or "eu")
 
     def test_they_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gslb.routing.router._KEPT_ENTRIES", 100)

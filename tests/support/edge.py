@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -88,6 +90,20 @@ class RunningEdge:
         self._clients.append(client)
         return client
 
+    async def connect_narrow(self) -> tuple[RawClient, asyncio.Transport]:
+        """A client that does not read, on the only connection there is, with next to no room in its sockets; and
+        the edge's transport to it."""
+        client = await RawClient.connect(self.port, 4096)
+        self._clients.append(client)
+        assert client.transport is not None
+        client.transport.pause_reading()
+        await until(lambda: self.edge.counters.open_connections == 1, "a single connection")
+        (connection,) = self.edge._listener.connections
+        transport = connection._transport
+        assert transport is not None
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return client, transport
+
     async def ask(self, raw: bytes, *, is_head: bool = False) -> Answer:
         """One request on a connection of its own."""
         client = await self.connect()
@@ -137,6 +153,12 @@ class RunningEdge:
     def state(self, upstream: HasUrl) -> str:
         """The health state of an upstream."""
         return str(self._health(upstream).state.value)
+
+    def serves(self, upstream: HasUrl, model: str) -> bool:
+        """True once an upstream is in use and known to have `model`."""
+        views = self.edge.fleet.snapshot.endpoints
+        view = next(view for view in views if view.endpoint.url == upstream.url)
+        return view.suspicion == 0 and model in (view.models or ())
 
     def _health(self, upstream: HasUrl) -> Any:
         records = self.edge.fleet._records

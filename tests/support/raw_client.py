@@ -214,10 +214,15 @@ class RawClient(Tap):
         self._answer: Answer | None = None
 
     @classmethod
-    async def connect(cls, port: int) -> RawClient:
-        """Connect to 127.0.0.1:port."""
+    async def connect(cls, port: int, receive_bytes: int = 0) -> RawClient:
+        """Connect to 127.0.0.1:port, with a socket that takes only about `receive_bytes` unread ones."""
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(cls, "127.0.0.1", port)
+        sock = socket.socket()
+        sock.setblocking(False)
+        if receive_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        await loop.sock_connect(sock, ("127.0.0.1", port))
+        _, client = await loop.create_connection(cls, sock=sock)
         return client
 
     def on_data(self, data: bytes) -> None:

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from tests.support.edge import RunningEdge
 from tests.support.raw_client import RawClient, chat, request, until
-from tests.support.raw_upstream import DONE, GOOD, LAST, SSE_HEAD, answer, chunk, event, stream
+from tests.support.raw_upstream import DONE, GOOD, LAST, SSE_HEAD, RawUpstream, answer, chunk, event, stream
 from tests.system.conftest import MakeEdge, MakeUpstream
 
 GET_MODELS = request(method="GET", path="/v1/models")
@@ -87,45 +88,66 @@ async def test_close_ends_a_pipeline(edge: MakeEdge, upstream: MakeUpstream) -> 
     assert len(one.requests) == 1
 
 
+MEDIUM = b"x" * 150_000
+"""More than a connection's write buffer takes before it asks for a pause."""
+
+
+async def widen(running: RunningEdge, one: RawUpstream) -> None:
+    """Let the upstream connection's window grow, so that the edge reads MEDIUM in one piece."""
+    one.scripts.appendleft([answer(200, BIG * 8)])
+    assert (await running.ask(ASK)).status == 200
+    await until(lambda: running.edge.counters.open_connections == 0)
+
+
 @pytest.mark.parametrize("raw", [GET_MODELS, ASK, STREAM])
 async def test_a_pipelining_client_that_does_not_read_is_bounded(
     raw: bytes, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
-    # Two answers: the second must not be fetched into memory while the first waits in the socket.
+    # The first answer is whole but not out: the second must not be fetched into memory behind it.
     big = [SSE_HEAD + chunk(event("A")), *[chunk(BIG)] * 12, LAST]
-    one = await upstream(big, big, [GOOD])
+    one = await upstream([answer(200, MEDIUM)], big, [GOOD])
     running = await edge({"eu": [one]})
-    client = await running.connect()
-    found = client.send(STREAM + STREAM + raw)
-    await until(lambda: found.body)
-    assert client.transport is not None
-    client.transport.pause_reading()
-    (connection,) = running.edge._listener.connections
-    transport = connection._transport
-    assert transport is not None
-    sizes = []
-    for _ in range(40):
-        sizes.append(transport.get_write_buffer_size())
+    await widen(running, one)
+    client, transport = await running.connect_narrow()
+    found = client.send(ASK + STREAM + raw * 30)
+    await until(lambda: transport.get_write_buffer_size() > 100_000)
+    for _ in range(20):
+        assert transport.get_write_buffer_size() < len(BIG)
         await asyncio.sleep(0.01)
-    assert max(sizes) < 2 * len(BIG)
+    assert client.transport is not None
     client.transport.resume_reading()
     await client.whole(found)
+    assert found.body == MEDIUM
     second = await client.whole(client.expect())
-    assert len(found.body) == len(second.body) == len(event("A")) + 12 * len(BIG)
+    assert len(second.body) == len(event("A")) + 12 * len(BIG)
+    for _ in range(30):
+        assert (await client.whole(client.expect())).status == 200
 
 
-async def test_a_finished_answer_that_is_not_read_ends_by_the_clients_own_clock(
+@pytest.mark.parametrize("fields", [(), (("Connection", "close"),)])
+@pytest.mark.parametrize("fault", [b"", b"junk\r\n\r\n"])
+async def test_an_answer_that_is_never_taken_ends_by_the_clients_own_clock(
+    fields: tuple[tuple[str, str], ...], fault: bytes, edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    one = await upstream([answer(200, MEDIUM)])
+    running = await edge({"eu": [one]}, timeouts={"client_write": "400ms"})
+    await widen(running, one)
+    client, _ = await running.connect_narrow()
+    client.send(request(chat(), fields=fields) + fault)
+    await until(lambda: len(running.records()) == 2)
+    assert running.records()[1]["outcome"] == "ok", "written, though not taken"
+    await until(lambda: running.edge.counters.open_connections == 0, "the edge to give the client up", 5)
+
+
+async def test_a_cut_answer_that_is_never_taken_ends_by_the_clients_own_clock(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
-    whole = [answer(200, BIG * 8)]
-    running = await edge({"eu": [await upstream(whole, whole)]}, timeouts={"client_write": "400ms"})
-    for fields in ((), (("Connection", "close"),)):
-        client = await running.connect()
-        found = client.send(request(chat(), fields=fields))
-        await until(lambda: found.body)  # noqa: B023
-        assert client.transport is not None
-        client.transport.pause_reading()
-        await until(lambda: running.edge.counters.open_connections == 0, "the edge to give the client up")
+    one = await upstream([SSE_HEAD + chunk(event("A") + MEDIUM), 0.05, "rst"])
+    running = await edge({"eu": [one]}, timeouts={"client_write": "400ms"})
+    await running.connect_narrow()
+    (client,) = running._clients
+    client.send(STREAM)
+    await until(lambda: running.edge.counters.open_connections == 0, "the edge to give the client up", 5)
 
 
 # --- wrong bytes --------------------------------------------------------------------------------------
