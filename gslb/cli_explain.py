@@ -70,11 +70,11 @@ def _print_explanation(told: dict[str, Any]) -> None:
     where = ", ".join(str(place[name]) for name in ("city", "country") if name in place) or "unknown"
     source = place.get("source", "unknown")
     console.print(f"client: {where}" if source == "unknown" else f"client: {where} (by {source})")
-    table = Table("region", box=box.SIMPLE)
+    table = Table("region", box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     table.add_column("endpoint", no_wrap=True)
-    for title in ("total ms", "network", "queue", "prefill", "tax"):
-        table.add_column(title, justify="right")
-    table.add_column("")
+    for title in ("ms", "network", "queue", "prefill", "tax"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for ranked in told["ranked"]:
         is_chosen = told["choice"] is not None and ranked["endpoint"] == told["choice"]["endpoint"]
         numbers = [

@@ -12,10 +12,11 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from gslb.cli_admin import ADMIN_COMMANDS
+from gslb import cli_admin
 from tests.admin.edge import TOKEN, Edge, serving
 
-group = click.Group(commands={command.name or "": command for command in ADMIN_COMMANDS})
+COMMANDS = (cli_admin.status, cli_admin.drain, cli_admin.undrain, cli_admin.cordon, cli_admin.uncordon)
+group = click.Group(commands={command.name or "": command for command in COMMANDS})
 
 
 @pytest.fixture
