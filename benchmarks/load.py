@@ -9,7 +9,7 @@
     {"do": "look"}                                                              events of the paced streams so far
     {"do": "finish"}                                                            wait for the paced streams' ends
 
-An answer is `{"good", "events", "bytes", "errors", "first_error"}`; an error is a status other than 200, a wrong
+An answer is `{"good", "events", "bytes", "reads", "errors", "first_error"}`; an error is a status other than 200, a wrong
 number of bytes, a stream without its `[DONE]`, or a connection that ends too soon. `limit_s` (default 120) bounds
 a command. `key` is the API key to send.
 """
@@ -78,7 +78,7 @@ class Work:
         self.good = 0
         self.errors = 0
         self.first_error = ""
-        self.bytes = 0
+        self.bytes = self.reads = 0
         self.all_begun = asyncio.Event()
         self.all_done = asyncio.Event()
 
@@ -119,6 +119,7 @@ class Work:
         """What to answer now."""
         return {
             "good": self.good, "events": self.bytes // EVENT_BYTES if self.is_stream else 0, "bytes": self.bytes,
+            "reads": self.reads,
             "errors": self.errors, "first_error": self.first_error,
         }  # fmt: skip
 
@@ -152,6 +153,7 @@ class Client(asyncio.Protocol):
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
+        self._work.reads += 1
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

@@ -53,6 +53,8 @@ class Figures:
     stream_rss_kb: float
     idle_ms_per_s: float
     """CPU at rest: probes, scrapes, timers."""
+    events_per_read: float
+    """Paced events that reached a client together: well above 1 the machine was too busy to keep the pace."""
     requests: int
     events: int
     errors: int
@@ -117,19 +119,20 @@ class _Meter:
         time.sleep(for_s)
         return (cpu_ns(self._pid) - before_ns) / 1e6 / for_s
 
-    def paced(self, plan: Plan) -> tuple[float, float]:
-        """(us an event, resident bytes a stream) with `plan.streams` open."""
+    def paced(self, plan: Plan) -> tuple[float, float, float]:
+        """(us an event, resident bytes a stream, events a read) with `plan.streams` open."""
         idle_bytes = rss_bytes(self._pid)
         opening_s = plan.streams / 1000 + 2 * plan.settle_s + 1.0
         events = max(2, round((opening_s + plan.paced_s) * plan.events_per_s))
         self.ask("open", count=plan.streams, events=events, events_per_s=plan.events_per_s)
         time.sleep(plan.settle_s)
-        before_ns, first = cpu_ns(self._pid), self.ask("look")["events"]
+        before_ns, first = cpu_ns(self._pid), self.ask("look")
         time.sleep(plan.paced_s)
-        spent_ns, seen = cpu_ns(self._pid) - before_ns, self.ask("look")["events"] - first
+        spent_ns, last = cpu_ns(self._pid) - before_ns, self.ask("look")
+        seen = max(last["events"] - first["events"], 1)
         stream_bytes = (rss_bytes(self._pid) - idle_bytes) / plan.streams
         self.ask("finish")
-        return spent_ns / 1000 / max(seen, 1), stream_bytes
+        return spent_ns / 1000 / seen, stream_bytes, seen / max(last["reads"] - first["reads"], 1)
 
 
 def measure(proxy: Proxy, plan: Plan, shared: Bench, label: str, on_step: Callable[[str], None]) -> Figures:
@@ -154,11 +157,11 @@ def measure(proxy: Proxy, plan: Plan, shared: Bench, label: str, on_step: Callab
         on_step("requests")
         stream_us = meter.cost_us("streams", count=plan.bursts, events=EVENTS_PER_STREAM, **work)
         on_step("streams")
-        paced_event_us, stream_bytes = meter.paced(plan)
+        paced_event_us, stream_bytes, events_per_read = meter.paced(plan)
         on_step("paced")
     return Figures(
         request_us, stream_us, stream_us / EVENTS_PER_STREAM, paced_event_us, idle_rss / 1e6, stream_bytes / 1e3,
-        idle_ms_per_s, meter.requests, meter.events, meter.errors, meter.first_error,
+        idle_ms_per_s, events_per_read, meter.requests, meter.events, meter.errors, meter.first_error,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -173,6 +174,28 @@ def rss_bytes(root: int) -> int:
         except OSError:
             continue
     return total
+
+
+class Neighbours:
+    """What everybody else used of this machine since this was made: disturbed figures should say so."""
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self._used_s = self._others_s()
+
+    @staticmethod
+    def _others_s() -> float:
+        """CPU seconds of the machine so far (steal included) that were not this process's and its ended children's."""
+        fields = [int(field) for field in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
+        busy_s = (sum(fields) - fields[3] - fields[4]) * _TICK_NS / 1e9  # all but idle and waiting for disks
+        own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return busy_s - sum(usage.ru_utime + usage.ru_stime for usage in own)
+
+    def share(self) -> float:
+        """Their share of all cores (0..1). Ask when the children of the time in between have ended."""
+        elapsed_s = time.monotonic() - self._started_s
+        used_s = self._others_s() - self._used_s
+        return max(0.0, used_s / max(elapsed_s, 1e-3) / (os.cpu_count() or 1))
 
 
 def wait_until_served(

@@ -23,8 +23,9 @@ REST_COLUMNS = (
     ("idle_rss_mb", "RSS idle\nMB", 1),
     ("stream_rss_kb", "RSS a stream\nkB", 1),
     ("idle_ms_per_s", "CPU at rest\nms/s", 1),
+    ("events_per_read", "events a read\n(paced)", 2),
 )
-"""The same of memory, and of what is used while nobody asks."""
+"""The same of memory, of what is used while nobody asks, and of whether the pace was kept."""
 
 FIGURES = tuple(figure for figure, _, _ in CPU_COLUMNS + REST_COLUMNS)
 
@@ -79,7 +80,7 @@ def tables(rounds: Rounds) -> list[Table]:
     """CPU, then memory: median, below it the least and greatest, then the ratio to REFERENCE likewise."""
     return [
         _table("CPU per unit of work", CPU_COLUMNS, rounds),
-        _table("Memory, and CPU at rest", REST_COLUMNS, rounds),
+        _table("Memory, CPU at rest, pace", REST_COLUMNS, rounds),
     ]
 
 

@@ -27,6 +27,7 @@ FLOORS: dict[str, int] = {
     "gslb.wire": 1,
     "gslb.policy": 1,
     "gslb.routing": 2,
+    "gslb.config.settings": 2,
     "gslb.config": 3,
     "gslb.proxy": 3,
     "gslb.observe": 4,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks.load import CLIENT_ADDRESSES
 from benchmarks.measure import EVENTS_PER_STREAM, STEPS, Plan, bench, log_evidence, measure
-from benchmarks.processes import BenchmarkError, Talker, cpu_ns, rss_bytes, running, tree
+from benchmarks.processes import BenchmarkError, Neighbours, Talker, cpu_ns, rss_bytes, running, tree
 from benchmarks.proxies import find_proxies
 
 _PARENT_AND_CHILD = """
@@ -62,6 +63,14 @@ def test_a_process_tree_is_watched_and_stopped(tmp_path: Path) -> None:
         assert rss_bytes(process.pid) > 1e6
         os.kill(members[1], 15)
     assert process.returncode is not None
+
+
+def test_neighbours_do_not_count_our_own_work() -> None:
+    neighbours = Neighbours()
+    until_s = time.monotonic() + 0.3
+    while time.monotonic() < until_s:
+        pass
+    assert 0 <= neighbours.share() <= 1.1
 
 
 def test_what_cannot_start_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from benchmarks.upstream import EVENT_BYTES, FIRST_EVENT, JSON_BYTES, LAST_EVENT
 
 _ONE = Figures(
     request_us=20.0, stream_us=500.0, event_us=5.0, paced_event_us=20.0, idle_rss_mb=14.0, stream_rss_kb=10.0,
-    idle_ms_per_s=0.0, requests=10, events=100, errors=0, first_error="",
+    idle_ms_per_s=0.0, events_per_read=1.0, requests=10, events=100, errors=0, first_error="",
 )  # fmt: skip
 _DECISION_US = {"idle": 10.0, "busy": 26.0}
 _ROUNDS = {
