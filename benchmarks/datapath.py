@@ -120,13 +120,13 @@ def main(
         click.echo(json.dumps(told, indent=2))
     elif json_path is not None:
         Path(json_path).write_text(json.dumps(told, indent=2) + "\n")
-    sys.exit(1 if told["errors"] else 0)
+    sys.exit(1 if any(told["errors"].values()) else 0)
 
 
 def _measure_and_show(
     proxies: list[Proxy], plan: Plan, rounds: int, run: Path, console: Console
 ) -> dict[str, Any]:
-    """All rounds under a progress bar, then the table and what belongs to it; returns the JSON object."""
+    """All rounds under a progress bar, then the tables and what belongs to them; returns the JSON object."""
     neighbours = Neighbours()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -136,32 +136,36 @@ def _measure_and_show(
             progress.update(task, advance=1, description=f"{name}: {step} done")
 
         figures = run_rounds(proxies, plan, rounds, run, on_step)
-    errors = {
-        name: sum(one.errors for one in ones) for name, ones in figures.items() if any(o.errors for o in ones)
-    }
+    host = {**_host(), "used_by_others": round(neighbours.share(), 3)}
     evidence = log_evidence(run / "gslb-1")
+    decision_us = _decision_us()
     for table in tables(figures):
         console.print(table)
-    decision_us = _decision_us()
     for line in verdicts(figures, decision_us):
         console.print(line, soft_wrap=True, highlight=False)
+    _show_remarks(console, figures, evidence, host["used_by_others"])
+    errors = {name: sum(one.errors for one in ones) for name, ones in figures.items()}
+    extra = {"host": host, "errors": errors, "gslb_log": evidence, "decision_us": decision_us}
+    return as_json(figures, plan, extra)
+
+
+def _show_remarks(
+    console: Console, figures: dict[str, list[Figures]], evidence: dict[str, Any], used_by_others: float
+) -> None:
+    """What gslb did, how quiet the machine was, and what went wrong."""
     console.print(
         f"gslb's log of the first round: {evidence['lines']} requests, {evidence['not_ok']} not ok, regions "
         f"{' '.join(evidence['regions'])}, countries {' '.join(evidence['countries'])}",
         soft_wrap=True, highlight=False,
     )  # fmt: skip
-    if others > _QUIET:
-        console.print(
-            f"Others used {others:.0%} of this machine meanwhile: the figures are rough. Run again when it is quiet.",
-            style="yellow", soft_wrap=True,
-        )  # fmt: skip
+    if used_by_others > _QUIET:
+        text = f"Others used {used_by_others:.0%} of this machine meanwhile: the figures are rough."
+        console.print(text, style="yellow", soft_wrap=True)
     for name, ones in figures.items():
-        if name in errors:
-            first = next(one.first_error for one in ones if one.errors)
-            console.print(f"{name}: {errors[name]} errors, the first: {first}", style="red", soft_wrap=True)
-    return as_json(
-        figures, plan, {"host": host, "errors": errors, "gslb_log": evidence, "decision_us": decision_us}
-    )
+        for one in ones:
+            if one.errors:
+                text = f"{name}: {one.errors} errors, the first: {one.first_error}"
+                console.print(text, style="red", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@
     {"do": "look"}                                                              events of the paced streams so far
     {"do": "finish"}                                                            wait for the paced streams' ends
 
-An answer is `{"good", "events", "bytes", "reads", "errors", "first_error"}`; an error is a status other than 200, a wrong
-number of bytes, a stream without its `[DONE]`, or a connection that ends too soon. `limit_s` (default 120) bounds
-a command. `key` is the API key to send.
+An answer is `{"good", "events", "bytes", "reads", "errors", "first_error"}`; an error is a status other than
+200, a wrong number of bytes, a stream without its `[DONE]`, or a connection that ends too soon. `limit_s`
+(default 120) bounds a command. `key` is the API key to send.
 """
 
 from __future__ import annotations
@@ -119,8 +119,7 @@ class Work:
         """What to answer now."""
         return {
             "good": self.good, "events": self.bytes // EVENT_BYTES if self.is_stream else 0, "bytes": self.bytes,
-            "reads": self.reads,
-            "errors": self.errors, "first_error": self.first_error,
+            "reads": self.reads, "errors": self.errors, "first_error": self.first_error,
         }  # fmt: skip
 
 

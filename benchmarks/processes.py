@@ -185,7 +185,7 @@ class Neighbours:
 
     @staticmethod
     def _others_s() -> float:
-        """CPU seconds of the machine so far (steal included) that were not this process's and its ended children's."""
+        """CPU seconds of the machine so far, steal included, less those of this process and its ended children."""
         fields = [int(field) for field in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
         busy_s = (sum(fields) - fields[3] - fields[4]) * _TICK_NS / 1e9  # all but idle and waiting for disks
         own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

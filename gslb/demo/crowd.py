@@ -20,7 +20,7 @@ _LATE_S = 0.1
 machine can take, and probes have to get their turn. Still more than Singapore has slots."""
 
 PINNED_REGION = "virginia"
-_PINNED_EVERY = 25
+_PINNED_EVERY = 15
 """Of the residents' requests every so many insists on a region outside their law."""
 _LEAVING_SHARE = 0.04
 

@@ -14,6 +14,8 @@ _BYTES_PER_TOKEN = 4
 """English prose in common BPE vocabularies; other scripts have more tokens a character, but more bytes too."""
 _PER_MESSAGE_TOKENS = 4
 _MAX_MODEL_CHARS = 256
+_MAX_LEVELS = 8
+"""Prompts nest no deeper (lists of messages of parts); what does is not counted."""
 
 
 class BodyFacts:
@@ -59,24 +61,27 @@ def _prompt_tokens(tree: Mapping[str, Any]) -> int:
     return 0
 
 
-def _text_tokens(value: Any) -> int:
+def _text_tokens(value: Any, levels: int = _MAX_LEVELS) -> int:
     """Tokens of a string, a list of token ids, or nested lists and parts of those; pictures count nothing."""
     if isinstance(value, str):
         length = len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
         return length // _BYTES_PER_TOKEN + 1
+    if not levels:
+        return 0
     if isinstance(value, list):
         if value and isinstance(value[0], int):
             return len(value)
-        return sum(_text_tokens(part) for part in value)
+        return sum(_text_tokens(part, levels - 1) for part in value)
     if isinstance(value, dict):
         inner = value.get("text", value.get("content"))
-        return _text_tokens(inner) if inner is not None else 0
+        return _text_tokens(inner, levels - 1) if inner is not None else 0
     return 0
 
 
 # --- model alias: rewrite one value, touch nothing else ------------------------------------------
 
-_JSON_STRING = rb'"(?:[^"\\]|\\.)*"'
+# Possessive: a string of megabytes must not leave a way back at every byte.
+_JSON_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _TOKEN = re.compile(rb"[ \t\r\n]*(" + _JSON_STRING + rb"|[{}\[\],:]|[^ \t\r\n{}\[\],:\"]+)")
 
 

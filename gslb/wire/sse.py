@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 _MAX_HELD_BYTES = 64 * 1024
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\r\n\n|\n\r\n")
+_EVENT_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 _PREAMBLES = frozenset(
@@ -54,8 +54,6 @@ class FirstContent:
         verdict = Verdict.HOLD
         position = 0
         while (end := _EVENT_END.search(buffer, position)) is not None:
-            if end.end() == len(buffer) and end[0] == b"\r\r":
-                break  # the LF of a second CRLF may still come
             event = buffer[position : end.start()]
             position = end.end()
             one = self._judge(event)
@@ -67,7 +65,8 @@ class FirstContent:
         self._buffer = buffer[position:]
         if len(self._buffer) > _MAX_HELD_BYTES:
             return Verdict.CONTENT  # no preamble is that long
-        if self._buffer[:1] == b":" and _LINE_END.search(self._buffer):
+        line = self._buffer.lstrip(b"\r\n")  # the LF of a CRLF that was cut may stand first
+        if line[:1] == b":" and _LINE_END.search(line):
             return Verdict.COMMENT
         return verdict
 

@@ -56,19 +56,9 @@ def main() -> int:
         "GSLB_REAL_LOGS": str(logs),
     }
     # The project's own options leave this directory out and load helpers that need gslb's environment.
-    options = [
-        "-o",
-        "addopts=",
-        "-v",
-        "-rA",
-        "--show-capture=no",
-        "-p",
-        "no:cacheprovider",
-        f"--confcutdir={HERE}",
-    ]
-    code = subprocess.run(
-        [python, "-m", "pytest", *options, HERE, *sys.argv[1:]], cwd=CHECKOUT, env=environ
-    ).returncode
+    options = ["-o", "addopts=", "-v", "--show-capture=no", "-p", "no:cacheprovider", f"--confcutdir={HERE}"]
+    command = [python, "-m", "pytest", *options, HERE, *sys.argv[1:]]
+    code = subprocess.run(command, cwd=CHECKOUT, env=environ).returncode
     if code == 0:
         shutil.rmtree(logs)
     else:

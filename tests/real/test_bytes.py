@@ -17,7 +17,7 @@ PLAIN = {"model": MODEL, "temperature": 0, "max_tokens": 40, "ignore_eos": True}
 CHAT = {**PLAIN, "messages": [{"role": "user", "content": "Wie weit ist es bis Zürich? 🚂"}]}
 TEXT = {**PLAIN, "prompt": "Hello world"}
 USAGE = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-TRIES = 8
+TRIES = 20
 """Pairs of calls, until one agrees in every byte: an engine ahead of its reader joins tokens into one event."""
 
 

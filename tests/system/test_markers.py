@@ -65,7 +65,7 @@ async def fail(running: RunningEdge, eu: RawUpstream, us: RawUpstream) -> list[A
     own.append(await running.ask(ask(fields=(("Content-Type", f"text/{PROMPT}"),))))
     own.append(await running.ask(ask(fields=(("x-gslb-latency-budget-ms", OTHER_KEY),))))
     own.append(await running.ask(ask(method="PUT")))
-    own.append(await running.ask(ask().replace(b"/v1/chat/completions", f"/v1/{OTHER_KEY}".encode())))
+    own.append(await running.ask(ask().replace(b"/v1/chat/completions", b"/v1/nowhere")))
     own.append(await running.ask(b"POST / HTTP/1.1\r\nHost: a\r\nX Y: " + OTHER_KEY.encode() + b"\r\n\r\n"))
     # A cut stream, an error event, and a client that leaves.
     eu.scripts.append([SSE_HEAD + chunk(event(ANSWER)), "rst"])
