@@ -37,6 +37,8 @@ def test_lock_pins_every_package_with_hashes_and_names_no_host(name: str) -> Non
 
 def test_lock_holds_every_declared_dependency() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    locked = {line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line}
+    locked = {
+        line.split("==")[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line
+    }
     wanted = {re.split(r"[<>=]", item)[0].lower() for item in declared}
     assert wanted <= locked

@@ -195,7 +195,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._head = ResponseHead()
 
     def on_status(self, status: bytes) -> None:
-        if self._head is not None:
+        if not self._head_is_whole and self._head is not None:
             self._head.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:

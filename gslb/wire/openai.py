@@ -183,7 +183,7 @@ def _complete(card: Mapping[str, Any]) -> dict[str, Any]:
 
 _USAGE_KEY = b'"usage"'
 _OPENS = re.compile(rb"\s*:\s*\{")
-_NUMBER = re.compile(rb"\s*:\s*([0-9]{1,12})")
+_NUMBER = re.compile(rb"\s*:\s*([0-9]{1,12})(?![0-9])")
 
 
 def read_usage(tail: bytes) -> tuple[int | None, int | None]:

@@ -42,15 +42,17 @@ class FirstContent:
     After COMMENT it may be fed on; after CONTENT or ERROR it is done.
     """
 
-    __slots__ = ("_buffer", "error_message")
+    __slots__ = ("_buffer", "_seen_bytes", "error_message")
 
     def __init__(self) -> None:
         self._buffer = b""
+        self._seen_bytes = 0
         self.error_message = ""
 
     def feed(self, payload: bytes) -> Verdict:
         """The strongest verdict among the complete events so far; HOLD when nothing speaks yet."""
         buffer = self._buffer + payload
+        self._seen_bytes += len(payload)
         verdict = Verdict.HOLD
         position = 0
         while (end := _EVENT_END.search(buffer, position)) is not None:
@@ -63,7 +65,7 @@ class FirstContent:
             if one is Verdict.COMMENT:
                 verdict = one
         self._buffer = buffer[position:]
-        if len(self._buffer) > _MAX_HELD_BYTES:
+        if self._seen_bytes > _MAX_HELD_BYTES:
             return Verdict.CONTENT  # no preamble is that long
         line = self._buffer.lstrip(b"\r\n")  # the LF of a CRLF that was cut may stand first
         if line[:1] == b":" and _LINE_END.search(line):

@@ -57,7 +57,7 @@ def main() -> int:
     }
     # The project's own options leave this directory out and load helpers that need gslb's environment.
     options = ["-o", "addopts=", "-v", "--show-capture=no", "-p", "no:cacheprovider", f"--confcutdir={HERE}"]
-    command = [python, "-m", "pytest", *options, HERE, *sys.argv[1:]]
+    command = [str(python), "-m", "pytest", *options, str(HERE), *sys.argv[1:]]
     code = subprocess.run(command, cwd=CHECKOUT, env=environ).returncode
     if code == 0:
         shutil.rmtree(logs)

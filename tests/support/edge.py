@@ -148,7 +148,7 @@ class RunningEdge:
 
     def failures(self, upstream: HasUrl) -> int:
         """The failed requests in a row that health has counted against an upstream."""
-        return self._health(upstream).failed_requests
+        return int(self._health(upstream).failed_requests)
 
     def state(self, upstream: HasUrl) -> str:
         """The health state of an upstream."""
@@ -172,7 +172,7 @@ class RunningEdge:
 
     def records(self) -> list[dict[str, Any]]:
         """The access log's lines so far."""
-        return [json.loads(line) for line in self.log_text().splitlines()]
+        return [json.loads(line) for line in self.log_text().split("\n") if line]
 
     async def record(self) -> dict[str, Any]:
         """The one line of the one exchange there was."""

@@ -19,7 +19,7 @@ async def until(condition: Callable[[], object], what: str = "", deadline_s: flo
     """Return once `condition()` is true. Raises TimeoutError naming `what` when it does not come true in time."""
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + deadline_s
-    while not condition():  # noqa: ASYNC110 - a condition may look at anything: there is no one event to wait for
+    while not condition():
         if loop.time() > ends_s:
             raise TimeoutError(f"not within {deadline_s} s: {what or condition}")
         await asyncio.sleep(0.003)
@@ -284,7 +284,9 @@ def request(
     chunks: int = 0,
 ) -> bytes:
     """One request's bytes: a dict becomes JSON; with `chunks` the body goes in chunks of that many bytes."""
-    payload = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
+    payload = (
+        json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
+    )
     lines = [f"{method} {path} HTTP/{version}"]
     if not any(name.lower() == "host" for name, _ in fields):
         lines.append("Host: api.example")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -60,10 +61,7 @@ async def edge(tmp_path: Path, upstream: MakeUpstream, mock: MakeMock) -> AsyncI
         async def start(
             fleet: Mapping[str, Any], environ: Mapping[str, str] | None = None, **sections: Any
         ) -> RunningEdge:
-            directory = tmp_path / f"edge{len(list(tmp_path.iterdir()))}"
-            directory.mkdir()
-            return await stack.enter_async_context(
-                running_edge(config_of(fleet, **sections), directory, environ)
-            )
+            directory = Path(mkdtemp(dir=tmp_path, prefix="edge-"))
+            return await stack.enter_async_context(running_edge(config_of(fleet, **sections), directory, environ))
 
         yield start

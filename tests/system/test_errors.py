@@ -133,9 +133,7 @@ UPSTREAM: dict[str, tuple[int, str, Wreck]] = {
 async def test_fc_34_errors_about_upstreams(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
     status, code, wreck = UPSTREAM[name]
     one = await upstream()
-    running = await edge(
-        {"eu": [{"url": one.url, "api_key_env": "EU"}]}, KEYS, tenants=TENANTS, timeouts=TIMEOUTS
-    )
+    running = await edge({"eu": [{"url": one.url, "api_key_env": "EU"}]}, KEYS, tenants=TENANTS, timeouts=TIMEOUTS)
     await wreck(one, running)
     for make, fields in ((False, ()), (True, (("Accept", "text/event-stream"),))):
         found = await running.ask(asking()(make, fields))
@@ -156,7 +154,14 @@ async def test_saturated_and_dead_have_different_codes(edge: MakeEdge, upstream:
     assert int(found.one("retry-after") or 0) >= 1
 
 
-DIALECTS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/tokenize"]
+DIALECTS = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/embeddings",
+    "/tokenize",
+]
 
 
 @pytest.mark.parametrize("path", DIALECTS)
@@ -178,7 +183,11 @@ async def test_errors_are_in_the_paths_dialect(path: str, edge: MakeEdge, upstre
 
 async def test_upstream_made_errors_pass_unchanged(edge: MakeEdge, upstream: MakeUpstream) -> None:
     body = b'{"error":{"message":"This model\'s maximum context length","type":"BadRequestError","code":400}}'
-    one = await upstream([answer(400, body)], [answer(500, b'{"detail":"x"}')], [answer(418, b"<html>", ("Content-Type", "text/html"))])
+    one = await upstream(
+        [answer(400, body)],
+        [answer(500, b'{"detail":"x"}')],
+        [answer(418, b"<html>", ("Content-Type", "text/html"))],
+    )
     running = await edge({"eu": [one]})
     assert bytes((await running.ask(request(chat()))).body) == body
     found = await running.ask(request(chat(stream=True)))

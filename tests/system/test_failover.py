@@ -64,9 +64,10 @@ BEFORE_COMMIT: dict[str, list[Step]] = {
     "no HTTP": [b"\x16\x03\x01\x00\x00garbage\r\n\r\n"],
     "an upgrade": [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"],
     "unknown coding": [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n" + chunk(b"x") + LAST],
-    "both lengths": [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"x") + LAST],
+    "both lengths": [SSE_HEAD[:-2] + b"Content-Length: 3\r\n\r\n" + chunk(b"x") + LAST],
     "two lengths": [b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy"],
-    "500": busy(500), "502": busy(502), "503": busy(503, "7"), "504": busy(504), "529": busy(529), "429": busy(429),
+    "500": busy(500), "502": busy(502), "503": busy(503, "7"), "504": busy(504), "529": busy(529),
+    "429": busy(429),
     "a long 503 body": [answer(503, b"x" * 300_000)],
     "a 503 that never ends": [answer(503, b"x" * 100)[:-50], "hang"],
 }  # fmt: skip
@@ -97,7 +98,12 @@ async def test_fc_14_before_content_another_region_answers(
     assert (len(eu.requests), len(us.requests)) == (1, 1)
     assert eu.requests[0].body == us.requests[0].body
     record = await running.record()
-    assert (record["outcome"], record["region"], record["home"], record["reason"]) == ("ok", "us", "eu", "failover")
+    assert (record["outcome"], record["region"], record["home"], record["reason"]) == (
+        "ok",
+        "us",
+        "eu",
+        "failover",
+    )
     if "error" not in name:  # those answers are whole
         await until(lambda: eu.asked[0].ended or eu.asked[0].is_closed, "the failed connection is not kept")
 
@@ -219,7 +225,9 @@ async def test_fc_17_the_only_answer_passes_with_its_retry_after(edge: MakeEdge,
     assert len(one.requests) == 1
 
 
-async def test_nothing_healthy_means_each_once_in_order_of_suspicion(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_nothing_healthy_means_each_once_in_order_of_suspicion(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
     fleet = {region: [await upstream(default=["rst"]) for _ in range(2)] for region in ("eu", "us", "ap")}
     ups = [up for members in fleet.values() for up in members]
     for up in ups:
@@ -297,7 +305,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: json.dumps(fault.as_json()))
-async def test_the_faults_of_a_vllm_are_not_seen_before_content(fault: Fault, edge: MakeEdge, mock: MakeMock) -> None:
+async def test_the_faults_of_a_vllm_are_not_seen_before_content(
+    fault: Fault, edge: MakeEdge, mock: MakeMock
+) -> None:
     eu, us = await mock(), await mock()
     running = await edge({"eu": [eu], "us": [us]})
     eu.set_faults(fault)

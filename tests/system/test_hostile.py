@@ -152,6 +152,7 @@ async def test_a_cut_answer_that_is_never_taken_ends_by_the_clients_own_clock(
 
 # --- wrong bytes --------------------------------------------------------------------------------------
 
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 JUNK: dict[str, bytes] = {
     "a TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -176,16 +177,18 @@ JUNK: dict[str, bytes] = {
     "two hosts": b"GET /v1/models HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
     "a bad host": b"GET /v1/models HTTP/1.1\r\nHost: a/b@c\r\n\r\n",
     "two targets": b"GET / / HTTP/1.1\r\nHost: a\r\n\r\n",
-    "bad chunk size": b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-    "negative chunk size": b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
-    "0x chunk size": b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n",
-    "huge chunk size": b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 17,
-    "chunk without CRLF": b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+    "bad chunk size": CHUNKED + b"xyz\r\n",
+    "negative chunk size": CHUNKED + b"-1\r\n",
+    "0x chunk size": CHUNKED + b"0x1\r\na\r\n",
+    "huge chunk size": CHUNKED + b"f" * 17,
+    "chunk without CRLF": CHUNKED + b"1\r\nab\r\n",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", JUNK)
-async def test_malformed_bytes_are_answered_400_and_closed(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_malformed_bytes_are_answered_400_and_closed(
+    name: str, edge: MakeEdge, upstream: MakeUpstream
+) -> None:
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -207,7 +210,12 @@ async def test_every_byte_value_in_every_place(place: str, edge: MakeEdge, upstr
         field = {"name": b"X" + odd + b"Y: z", "value": b"X: a" + odd + b"b", "target": b"X: z"}[place]
         target = b"/v1/chat/completions" + (b"?" + odd + b"q" if place == "target" else b"")
         body = b'{"model":"m"}'
-        raw = b"POST %b HTTP/1.1\r\nHost: a\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (target, field, len(body), body)
+        raw = b"POST %b HTTP/1.1\r\nHost: a\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (
+            target,
+            field,
+            len(body),
+            body,
+        )
         client = await running.connect()
         found = await client.ask(raw)
         assert found.status in (200, 400), byte
@@ -243,7 +251,9 @@ async def test_trailers_of_a_request_end_here(edge: MakeEdge, upstream: MakeUpst
     one = await upstream()
     running = await edge({"eu": [one]}, {"ACME": "gk-1"}, tenants={"acme": {"key_env": "ACME"}})
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
-    tail = b'\r\nD\r\n{"model":"m"}\r\n0\r\nX-T: 1\r\nAuthorization: Bearer gk-1\r\nX-Forwarded-For: 9.9.9.9\r\n\r\n'
+    tail = (
+        b'\r\nD\r\n{"model":"m"}\r\n0\r\nX-T: 1\r\nAuthorization: Bearer gk-1\r\nX-Forwarded-For: 9.9.9.9\r\n\r\n'
+    )
     client = await running.connect()
     assert (await client.ask(head + tail)).status == 401, "a key in a trailer opens nothing"
     found = await client.ask(head + b"Authorization: Bearer gk-1\r\n" + tail)
@@ -251,6 +261,46 @@ async def test_trailers_of_a_request_end_here(edge: MakeEdge, upstream: MakeUpst
     (got,) = one.requests
     assert got.all("x-t") == []
     assert got.all("x-forwarded-for") == ["127.0.0.1"]
+
+
+ODD_NAMES = [
+    'a"} 1\nfake_metric 2',
+    "\x00\x1f\x7f",
+    "\u2028\u2029",
+    "\\",
+    "\U0001f600",
+    "m" * 256,
+    "\x85",
+    "</script>",
+]
+
+
+async def test_fc_38_odd_names_make_no_odd_records_and_no_series(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    running = await edge({"eu": [await upstream()]})
+    client = await running.connect()
+    assert (await client.ask(ASK)).status == 200
+    assert (await client.ask(request(chat("first unknown")))).status == 404
+    before = (await running.admin("/metrics")).body.count(b"\n")
+    for name in ODD_NAMES:
+        found = await client.ask(request(chat(name)))
+        assert (found.status, found.error["code"]) == (404, "model_not_found")
+    for path in ('/v1/"x\\', "/v1/%0a%22", "/" + "p" * 5000):
+        assert (await client.ask(request(path=path))).status == 404
+    records = running.records()
+    assert [record["model"] for record in records[2:10]] == ODD_NAMES
+    assert [record["path"] for record in records[10:]] == ['/v1/"x\\', "/v1/%0a%22", "/" + "p" * 127]
+    metrics = (await running.admin("/metrics")).body
+    assert b"fake_metric" not in metrics
+    assert metrics.count(b"\n") - before <= 1, "outcome `refused` may be new"
+
+
+async def test_endless_preambles_are_not_held_in_memory(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    one = await upstream([SSE_HEAD, *[chunk(ping * 1000)] * 100, "hang"])
+    running = await edge({"eu": [one]})
+    client = await running.connect()
+    found = client.send(STREAM)
+    await until(lambda: len(found.body) == len(ping) * 100_000)
 
 
 # --- leaving ------------------------------------------------------------------------------------------

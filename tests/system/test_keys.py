@@ -19,7 +19,9 @@ def keyed(one: RawUpstream, name: str) -> dict[str, Any]:
     return {"url": one.url, "api_key_env": name}
 
 
-async def test_fc_33_each_endpoint_gets_its_own_key_and_nobody_elses(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc_33_each_endpoint_gets_its_own_key_and_nobody_elses(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
     eu, us, ap = await upstream(["rst"]), await upstream([answer(503, b"{}")]), await upstream([GOOD])
     running = await edge({"eu": [keyed(eu, "EU")], "us": [keyed(us, "US")], "ap": [ap]}, KEYS, tenants=TENANTS)
     fields = (CLIENT_KEY, ("X-Api-Key", "gk-1"), ("Api-Key", "zzz"), ("Cookie", "s=1"), ("X-Other", "passes"))
@@ -94,7 +96,11 @@ async def test_bad_keys_are_401_and_all_alike(edge: MakeEdge, upstream: MakeUpst
     values = [value.encode("utf-8") for value in BAD_KEYS] + [b"Bearer gk-1\r\nAuthorization: Bearer gk-1"]
     for raw in [request(chat()), *map(with_key, values)]:
         found = await running.ask(raw)
-        assert (found.status, found.error["code"], found.one("www-authenticate")) == (401, "invalid_api_key", "Bearer")
+        assert (found.status, found.error["code"], found.one("www-authenticate")) == (
+            401,
+            "invalid_api_key",
+            "Bearer",
+        )
         bodies.add(bytes(found.body))
     assert len(bodies) == 1
     assert one.requests == []

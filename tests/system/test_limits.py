@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -35,7 +34,9 @@ async def test_fc_36_a_a_large_length_is_refused_before_the_body(edge: MakeEdge,
 async def test_fc_36_a_an_expected_continue_is_not_given_for_it(edge: MakeEdge, upstream: MakeUpstream) -> None:
     running = await edge({"eu": [await upstream()]}, limits=LIMITS)
     client = await running.connect()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (MIB + 1)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (
+        MIB + 1
+    )
     found = await client.ask(head)
     assert (found.status, found.interim) == (413, [])
 
@@ -77,13 +78,17 @@ async def test_fc_36_c_exactly_the_limit_passes(edge: MakeEdge, upstream: MakeUp
 
 async def pour(client: RawClient, piece: bytes, most_bytes: int) -> int:
     """Write `piece` over and over until the edge answers; returns how much went out."""
+    transport = client.transport
+    assert transport is not None
     sent = 0
-    assert client.transport is not None
-    while not client.received and not client.ended and sent < most_bytes:
+
+    def is_over() -> bool:
+        return bool(client.received or client.ended)
+
+    while not is_over() and sent < most_bytes:
         client.write(piece)
         sent += len(piece)
-        while client.transport.get_write_buffer_size() > len(piece) and not client.received and not client.ended:
-            await asyncio.sleep(0)
+        await until(lambda: is_over() or transport.get_write_buffer_size() <= len(piece))
     return sent
 
 

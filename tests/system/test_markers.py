@@ -21,7 +21,14 @@ MARKS = (PROMPT, ANSWER, CLIENT_KEY, OTHER_KEY, ENDPOINT_KEY, TOKEN)
 ENVIRON = {"ACME": CLIENT_KEY, "EU": ENDPOINT_KEY, "ADMIN_TOKEN": TOKEN}
 TENANTS = {"acme": {"key_env": "ACME"}}
 
-READS = ["/metrics", "/readyz", "/healthz", "/api/v1/status", "/api/v1/config", "/api/v1/explain?ip=127.0.0.1&model=m"]
+READS = [
+    "/metrics",
+    "/readyz",
+    "/healthz",
+    "/api/v1/status",
+    "/api/v1/config",
+    "/api/v1/explain?ip=127.0.0.1&model=m",
+]
 
 
 def ask(*, stream: bool = False, key: str = CLIENT_KEY, **more: Any) -> bytes:
@@ -38,6 +45,11 @@ def told_as_error(status: int) -> bytes:
 
 def marks_in(text: str) -> list[str]:
     return [mark for mark in MARKS if mark in text]
+
+
+def files_in(directory: Path) -> dict[Path, str]:
+    """The text of every file below `directory`."""
+    return {path: path.read_text() for path in directory.rglob("*") if path.is_file()}
 
 
 async def succeed(running: RunningEdge, eu: RawUpstream) -> None:
@@ -69,7 +81,9 @@ async def fail(running: RunningEdge, eu: RawUpstream, us: RawUpstream) -> list[A
     own.append(await running.ask(b"POST / HTTP/1.1\r\nHost: a\r\nX Y: " + OTHER_KEY.encode() + b"\r\n\r\n"))
     # A cut stream, an error event, and a client that leaves.
     eu.scripts.append([SSE_HEAD + chunk(event(ANSWER)), "rst"])
-    eu.scripts.append([SSE_HEAD + chunk(event(ANSWER)) + chunk(b'data: {"error":"' + ANSWER.encode() + b'"}\n\n') + LAST])
+    eu.scripts.append(
+        [SSE_HEAD + chunk(event(ANSWER)) + chunk(b'data: {"error":"' + ANSWER.encode() + b'"}\n\n') + LAST]
+    )
     eu.scripts.append([SSE_HEAD + chunk(event(ANSWER)), "hang"])
     for _ in range(3):
         client = await running.connect()
@@ -128,11 +142,12 @@ async def test_markers_are_in_no_log_metric_admin_answer_error_or_file(
     assert not marks_in(caplog.text)
     assert not marks_in("".join(capfd.readouterr()))
     running.write_config("")  # the last bad file was the operator's own
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            assert not marks_in(path.read_text()), path
+    for path, text in files_in(tmp_path).items():
+        assert not marks_in(text), path
     outcomes = {record["outcome"] for record in running.records()}
-    assert {"ok", "client_gone", "refused", "upstream_error", "upstream_truncated"} <= outcomes, "all of it happened"
+    assert {"ok", "client_gone", "refused", "upstream_error", "upstream_truncated"} <= outcomes, (
+        "all of it happened"
+    )
     # Where they belong: the prompt and the endpoint's own key went to the endpoint, the client's key to nobody.
     assert PROMPT.encode() in eu.requests[0].body
     assert {got.one("authorization") for got in eu.requests} == {f"Bearer {ENDPOINT_KEY}"}

@@ -33,7 +33,10 @@ def bad_configs(good: dict[str, Any]) -> dict[str, Any]:
         "bad tls file": {
             **good,
             "regions": {
-                "eu": {"location": "Frankfurt", "endpoints": [{"url": "https://127.0.0.1:1", "tls_ca_file": "no.pem"}]}
+                "eu": {
+                    "location": "Frankfurt",
+                    "endpoints": [{"url": "https://127.0.0.1:1", "tls_ca_file": "no.pem"}],
+                }
             },
         },
     }
@@ -135,7 +138,9 @@ async def test_nothing_is_shared_between_the_configurations(edge: MakeEdge, upst
     assert (await client.ask(ASK)).status == 200
 
 
-async def test_a_new_key_is_used_at_once_and_an_old_one_never_again(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_a_new_key_is_used_at_once_and_an_old_one_never_again(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
     one = await upstream()
     keyed: list[Any] = [{"url": one.url, "api_key_env": "KEY"}]
     running = await edge({"eu": keyed}, {"KEY": "first"})

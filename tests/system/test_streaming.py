@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import socket
+from random import Random
 from typing import Any
 
 import pytest
@@ -38,9 +39,7 @@ PIECES = [
 ]
 
 
-async def test_fc_07_payload_passes_as_bytes_and_a_comment_at_once(
-    edge: MakeEdge, upstream: MakeUpstream
-) -> None:
+async def test_fc_07_payload_passes_as_bytes_and_a_comment_at_once(edge: MakeEdge, upstream: MakeUpstream) -> None:
     gates = [asyncio.Event() for _ in PIECES]
     steps: list[Step] = [SSE_HEAD]
     for gate, piece in zip(gates, PIECES, strict=True):
@@ -86,7 +85,10 @@ CUTS: dict[str, list[Step]] = {
 async def test_fc_08_a_cut_stream_never_looks_complete(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
     sent = event("A") + event("B")
     gate = asyncio.Event()
-    one, other = await upstream([SSE_HEAD + chunk(event("A")) + chunk(event("B")), gate, *CUTS[name]]), await upstream()
+    one, other = (
+        await upstream([SSE_HEAD + chunk(event("A")) + chunk(event("B")), gate, *CUTS[name]]),
+        await upstream(),
+    )
     running = await edge({"eu": [one], "us": [other]})
     client = await running.connect()
     found = client.send(STREAM)
@@ -232,7 +234,9 @@ async def test_fc_11_events_pass_one_by_one_without_compression(edge: MakeEdge, 
 
 async def test_fc_11_a_compressed_stream_passes_untouched(edge: MakeEdge, upstream: MakeUpstream) -> None:
     noise = bytes(range(256))
-    running = await edge({"eu": [await upstream([SSE_HEAD[:-2] + b"Content-Encoding: gzip\r\n\r\n" + chunk(noise) + LAST])]})
+    running = await edge(
+        {"eu": [await upstream([SSE_HEAD[:-2] + b"Content-Encoding: gzip\r\n\r\n" + chunk(noise) + LAST])]}
+    )
     found = await running.ask(STREAM)
     assert (bytes(found.body), found.one("content-encoding")) == (noise, "gzip")
 
@@ -259,7 +263,8 @@ def stop_reading(client: RawClient) -> None:
 
 
 BIG = bytes(range(256)) * 4096  # 1 MiB
-MANY = 24
+MANY = 48
+"""MiB: more than all sockets on the way hold."""
 
 
 async def test_fc_13_a_slow_client_holds_the_upstream_back_and_gets_every_byte(
@@ -299,7 +304,7 @@ async def test_fc_13_a_client_that_vanishes_while_paused_frees_the_upstream(
     await until(lambda: connection._exchange is not None and connection._exchange._is_paused, "back-pressure")
     client.reset()
     (link,) = one.asked
-    await until(lambda: link.ended or link.is_closed, "the upstream to be let go", 0.5)
+    await until(lambda: link.ended or link.is_closed, "the upstream to be let go", 2)
     assert (await running.record())["outcome"] == "client_gone"
 
 
@@ -311,3 +316,32 @@ async def test_role_only_and_usage_pass_with_the_stream(edge: MakeEdge, upstream
     record = await running.record()
     assert (record["prompt_tokens"], record["completion_tokens"]) == (7, 3)
     assert record["bytes_out"] == len(found.body)
+
+
+async def test_payload_received_is_payload_sent_in_any_segmentation(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    dice = Random(20261130)
+    one = await upstream()
+    running = await edge({"eu": [one]})
+    client = await running.connect()
+    for _ in range(40):
+        payload = b"".join(
+            dice.choice((event("x" * dice.randrange(9)), dice.randbytes(20), b": c\n\n")) for _ in range(9)
+        )
+        raw = SSE_HEAD + b"".join(map(chunk, pieces_of(payload, dice))) + LAST
+        one.scripts.append(pieces_of(raw, dice))
+        body = json.dumps(chat(stream=True, prompt="y" * dice.randrange(3000))).encode()
+        found = client.expect()
+        for piece in pieces_of(request(body, chunks=dice.choice((0, 7, 500))), dice):
+            client.write(piece)
+            await asyncio.sleep(0)
+        await client.whole(found)
+        assert bytes(found.body) == payload
+        assert one.requests[-1].body == body
+
+
+def pieces_of(data: bytes, dice: Random) -> list[bytes]:
+    """`data` cut at random places."""
+    places = sorted({dice.randrange(1, len(data)) for _ in range(dice.randrange(12))}) if len(data) > 1 else []
+    return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]

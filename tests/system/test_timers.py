@@ -21,14 +21,16 @@ async def test_fc_10_a_a_long_stream_with_short_gaps_is_never_cut(edge: MakeEdge
     steps: list[Step] = [SSE_HEAD]
     for i in range(10):
         steps += [0.1, chunk(event(str(i)))]
-    running = await edge({"eu": [await upstream([*steps, LAST])]}, timeouts=QUICK)
+    timeouts = {"first_byte": "700ms", "between_bytes": "700ms"}
+    running = await edge({"eu": [await upstream([*steps, LAST])]}, timeouts=timeouts)
     found = await running.ask(STREAM)
     assert found.body == b"".join(event(str(i)) for i in range(10))
 
 
 async def test_fc_10_b_the_first_event_has_the_first_bytes_limit(edge: MakeEdge, upstream: MakeUpstream) -> None:
     # Longer than between two bytes, after the head: that is prefill, not silence.
-    running = await edge({"eu": [await upstream([SSE_HEAD, 0.45, chunk(event("A")), LAST])]}, timeouts=QUICK)
+    timeouts = {"first_byte": "8s", "between_bytes": "300ms"}
+    running = await edge({"eu": [await upstream([SSE_HEAD, 0.5, chunk(event("A")), LAST])]}, timeouts=timeouts)
     found = await running.ask(STREAM)
     assert found.body == event("A")
 
@@ -73,7 +75,7 @@ async def test_fc_10_answers_that_are_made_whole_have_a_limit_of_their_own(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     running = await edge(
-        {"eu": [await upstream([0.8, answer(200, b"{}")], ["hang"])]}, timeouts={**QUICK, "answer": "1s"}
+        {"eu": [await upstream([0.8, answer(200, b"{}")], ["hang"])]}, timeouts={**QUICK, "answer": "1500ms"}
     )
     assert (await running.ask(request(chat()))).status == 200
     assert (await running.ask(request(chat()))).status == 504
@@ -114,7 +116,9 @@ async def test_a_slow_reader_that_reads_in_the_end_gets_it_all(edge: MakeEdge, u
     assert len(found.body) == len(event("A")) + 16 * len(big)
 
 
-async def test_a_total_limit_ends_a_healthy_stream_and_blames_nobody(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_a_total_limit_ends_a_healthy_stream_and_blames_nobody(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
     steps: list[Step] = [SSE_HEAD]
     for i in range(20):
         steps += [chunk(event(str(i))), 0.1]
@@ -131,7 +135,7 @@ async def test_a_total_limit_ends_a_healthy_stream_and_blames_nobody(edge: MakeE
 
 async def test_a_total_limit_ends_a_search_for_an_endpoint(edge: MakeEdge, upstream: MakeUpstream) -> None:
     eu, us = await upstream(["hang"]), await upstream(["hang"])
-    running = await edge({"eu": [eu], "us": [us]}, timeouts={"total": "500ms", "first_byte": "300ms"})
+    running = await edge({"eu": [eu], "us": [us]}, timeouts={"total": "1s", "first_byte": "600ms"})
     found = await running.ask(STREAM)
     assert (found.status, found.error["code"]) == (504, "upstream_timeout")
     assert len(eu.requests) == len(us.requests) == 1
@@ -182,7 +186,7 @@ async def refused_while_trickling(running: Any, start: bytes, rest: bytes) -> fl
 async def test_fc_36_h_a_trickled_head_has_one_clock(edge: MakeEdge, upstream: MakeUpstream) -> None:
     running = await edge({"eu": [await upstream()]}, timeouts={"request_head": "400ms"})
     took_s = await refused_while_trickling(running, b"", b"POST /v1/completions HTTP/1.1\r\n" + b"X-A: b\r\n" * 50)
-    assert 0.35 < took_s < 3
+    assert 0.35 < took_s < 8
 
 
 async def test_fc_36_i_a_trickled_body_has_a_clock_of_its_own(edge: MakeEdge, upstream: MakeUpstream) -> None:
@@ -191,12 +195,12 @@ async def test_fc_36_i_a_trickled_body_has_a_clock_of_its_own(edge: MakeEdge, up
     raw = request(chat(prompt="x" * 200))
     cut = raw.index(b"\r\n\r\n") + 4
     took_s = await refused_while_trickling(running, raw[:cut], raw[cut:])
-    assert 0.35 < took_s < 3
+    assert 0.35 < took_s < 8
     assert one.requests == []
 
 
 async def test_the_next_request_on_a_connection_has_a_fresh_clock(edge: MakeEdge, upstream: MakeUpstream) -> None:
-    running = await edge({"eu": [await upstream([0.5, answer(200, b"{}")])]}, timeouts={"request_head": "400ms"})
+    running = await edge({"eu": [await upstream([1.2, answer(200, b"{}")])]}, timeouts={"request_head": "1s"})
     client = await running.connect()
     raw = request(chat())
     assert (await client.ask(raw)).status == 200

@@ -87,7 +87,9 @@ def test_bad_heads(status: int, how: dict[str, Any]) -> None:
 
 
 def test_keep_alive_and_nominated() -> None:
-    made = head((b"Connection", b"Keep-Alive, X-Drop"), (b"connection", b"upgrade"), (b"X-Drop", b"1"), (b"X-Keep", b"2"))
+    made = head(
+        (b"Connection", b"Keep-Alive, X-Drop"), (b"connection", b"upgrade"), (b"X-Drop", b"1"), (b"X-Keep", b"2")
+    )
     finish_head(made)
     assert made.keep_alive
     assert made.nominated == {b"x-drop"}
@@ -127,7 +129,8 @@ def test_what_goes_upstream() -> None:
     ("values", "good"),
     [
         (None, None), ([], None), ([b"req-42"], b"req-42"), ([b"a" * 128], b"a" * 128), ([b"a" * 129], None),
-        ([b"a", b"a"], None), ([b""], None), ([b"a b"], None), ([b"a\n"], None), ([b"\xe9"], None), ([b"A.z_0-"], b"A.z_0-"),
+        ([b"a", b"a"], None), ([b""], None), ([b"a b"], None), ([b"a\n"], None), ([b"\xe9"], None),
+        ([b"A.z_0-"], b"A.z_0-"),
     ],
 )  # fmt: skip
 def test_request_ids(values: list[bytes] | None, good: bytes | None) -> None:
@@ -145,9 +148,11 @@ def response(status: int, *fields: tuple[bytes, bytes]) -> ResponseHead:
 
 def test_fields_that_end_here() -> None:
     made = response(
-        200, (b"Connection", b"keep-alive, X-Up"), (b"X-Up", b"1"), (b"Keep-Alive", b"timeout=7, max=9"), (b"Server", b"s"),
+        200, (b"Connection", b"keep-alive, X-Up"), (b"X-Up", b"1"), (b"Keep-Alive", b"timeout=7, max=9"),
+        (b"Server", b"s"),
         (b"Transfer-Encoding", b"Chunked"), (b"X-Request-Id", b"theirs"), (b"x-gslb-region", b"fake"),
-        (b"Set-Cookie", b"a"), (b"Set-Cookie", b"b"), (b"Retry-After", b" 5 "), (b"Content-Type", b"Text/Event-Stream; x"),
+        (b"Set-Cookie", b"a"), (b"Set-Cookie", b"b"), (b"Retry-After", b" 5 "),
+        (b"Content-Type", b"Text/Event-Stream; x"),
     )  # fmt: skip
     assert finish_response_head(made) is None
     names = [name.lower() for name, _ in made.fields]
@@ -201,7 +206,9 @@ def test_local_answers() -> None:
         b"HTTP/1.1 404 Not Found\r\nServer: gslb\r\nDate: now\r\nContent-Type: application/json\r\n"
         b"Content-Length: 2\r\nX-A: 1\r\nConnection: close\r\n\r\n{}"
     )
-    assert local_answer(404, b"{}", [], date=b"now", close=False, sends_body=False).endswith(b"Content-Length: 2\r\n\r\n")
+    assert local_answer(404, b"{}", [], date=b"now", close=False, sends_body=False).endswith(
+        b"Content-Length: 2\r\n\r\n"
+    )
 
 
 @given(st.binary(min_size=1, max_size=300))

