@@ -85,7 +85,10 @@ def folded(text: str) -> str:
     >>> folded(" São  Paulo"), folded("St. John's"), folded("Łódź")
     ('sao paulo', 'st johns', 'lodz')
     """
-    decomposed = unicodedata.normalize("NFKD", text.casefold().translate(_SPELLED_OUT))
+    # Compatibility caseless form (Unicode 3.13, D146): decomposing may bring new capitals, so it is done twice.
+    decomposed = text
+    for _ in range(2):
+        decomposed = unicodedata.normalize("NFKD", decomposed.casefold().translate(_SPELLED_OUT))
     letters = "".join(c for c in decomposed if not unicodedata.combining(c) and c not in ".'’")
     return " ".join(_WORD.findall(letters))
 

@@ -76,6 +76,11 @@ class TrustedProxies:
                 break
         return ClientAddress(str(client), ", ".join((*entries, canonical_peer)))
 
+    def trusts(self, peer: str) -> bool:
+        """Whether the word of `peer` (an address text) about its clients is believed. Never raises."""
+        address = parse_address(peer.partition("%")[0])
+        return address is not None and self._trusts(address)
+
     def _trusts(self, address: Address) -> bool:
         return self._networks.find(address) is not None
 

@@ -21,7 +21,7 @@ from gslb.routing.load import Ticket
 from gslb.routing.router import Decision
 from gslb.wire.http1 import ResponseHead
 from gslb.wire.orca import parse_orca
-from gslb.wire.sse import FirstContent, Verdict
+from gslb.wire.sse import ABORTED, FirstContent, Verdict
 
 if TYPE_CHECKING:
     from gslb.proxy.exchange import Exchange
@@ -118,6 +118,10 @@ class Attempt:
     def _reaches_commit(self, payload: bytes, is_complete: bool) -> bool:
         """True when the answer may start to go out; an error as the first event is a failure instead."""
         if self._scanner is None:
+            if is_complete and ABORTED in payload and self.head is not None and self.head.status == 200:
+                why = "the engine aborted the request"
+                self._exchange.attempt_failed(failure.error_event_failure(why, self.decision.region))
+                return False
             self._first_content()
             return True
         verdict = self._scanner.feed(payload)

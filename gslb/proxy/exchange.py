@@ -76,7 +76,7 @@ class Exchange:
         try:
             decision = self._admit_and_decide(body)
         except ApiError as error:
-            self.fail(error, "fenced" if self.fence else "refused")
+            self.fail(error, "fenced" if error.code == "residency_denied" else "refused")
             return
         if decision is not None:
             self._try(decision)

@@ -20,7 +20,7 @@ from gslb.proxy.generation import Generation, HttpDate, RequestIds
 from gslb.types import UNKNOWN_PLACE, Place
 from gslb.wire.http1 import CONTINUE, Field, RequestHead, good_request_id, local_answer
 from gslb.wire.paths import dialect_of
-from gslb.wire.request_reader import IDLE, IN_HEAD, RequestReader
+from gslb.wire.request_reader import IDLE, IN_BODY, IN_HEAD, RequestReader
 
 _WRITE_HIGH_BYTES = 64 * 1024
 _MAX_PIPELINED = 8
@@ -106,6 +106,9 @@ class ClientConnection(asyncio.Protocol):
             listener.door.counters.open_connections -= 1
         self._is_closing = True
         self.deadline_s = NEVER_S
+        reader = self._reader
+        if self._exchange is None and reader.head is not None and reader.stage == IN_BODY and reader.fault is None:
+            self._begin(reader.head)  # it left while it was sending a request: that is one record too (FC-12)
         if self._exchange is not None:
             self._exchange.on_client_gone()
 
@@ -155,7 +158,7 @@ class ClientConnection(asyncio.Protocol):
             return b""
         rest = self._proxy_head[header.length_bytes :]
         self._proxy_head = None
-        if header.source is not None:
+        if header.source is not None and self._generation.settings.trusted_proxies.trusts(self._peer):
             self._peer = header.source
         return rest
 

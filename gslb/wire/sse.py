@@ -24,6 +24,8 @@ _PREAMBLES = frozenset(
     )
 )  # fmt: skip
 """Event types of the Anthropic and Responses dialects that come before the first token."""
+ABORTED = b'"finish_reason":"abort"'
+"""How vLLM ends what it gave up itself (SIGTERM, an operator's pause), with a 200 and, in a stream, a `[DONE]`."""
 _DELTA_CONTENT = ("content", "tool_calls", "reasoning", "reasoning_content", "function_call", "refusal")
 
 
@@ -92,7 +94,11 @@ class FirstContent:
         try:
             tree = orjson.loads(data)
         except orjson.JSONDecodeError:
-            return Verdict.CONTENT  # [DONE] and whatever dialect this is: not ours to hold
+            if data != b"[DONE]":
+                return Verdict.CONTENT  # whatever dialect this is: not ours to hold
+            # An engine that stops while it reads the prompt says no more than this.
+            self.error_message = "the engine ended the stream before its first token"
+            return Verdict.ERROR
         if not isinstance(tree, dict):
             return Verdict.CONTENT
         fault = tree.get("error")
@@ -106,7 +112,12 @@ class FirstContent:
             return Verdict.HOLD if kind in _PREAMBLES else Verdict.CONTENT
         choices = tree.get("choices")
         if isinstance(choices, list):
-            return Verdict.CONTENT if any(_speaks(choice) for choice in choices) else Verdict.HOLD
+            if any(_speaks(choice) for choice in choices):
+                return Verdict.CONTENT
+            if any(choice.get("finish_reason") is not None for choice in choices):
+                self.error_message = "the engine aborted the request before its first token"
+                return Verdict.ERROR
+            return Verdict.HOLD
         return Verdict.CONTENT
 
 
@@ -129,7 +140,7 @@ def is_callers_error(event: bytes) -> bool:
 def _speaks(choice: Any) -> bool:
     if not isinstance(choice, dict):
         return True
-    if choice.get("finish_reason") is not None or choice.get("text"):
+    if choice.get("finish_reason") not in (None, "abort") or choice.get("text"):
         return True
     delta = choice.get("delta")
     return isinstance(delta, dict) and any(delta.get(name) for name in _DELTA_CONTENT)

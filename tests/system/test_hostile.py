@@ -317,7 +317,7 @@ async def test_leaving_at_every_byte_of_a_request(how: str, edge: MakeEdge, upst
         client.close() if how == "fin" else client.reset()
         await until(lambda: running.edge.counters.open_connections == 0)
     assert one.requests == []
-    assert running.records() == []
+    assert {record["status"] for record in running.records()} == {499}
     assert (await running.ask(ASK)).status == 200
 
 
