@@ -81,7 +81,7 @@ class Observer:
         self._settings = settings
         if self._instruments is None:
             return
-        self._instruments.fetcher.reread_certificates()
+        self._instruments.fetcher.start_over()
         wanted = {endpoint.key: self._assign(endpoint) for endpoint in settings.endpoints}
         for key in self._watches.keys() - wanted.keys():
             self._drop(key)

@@ -13,7 +13,7 @@ from gslb.errors import ApiError
 from gslb.proxy.pool import ConnectFailed
 from gslb.routing.health import Outcome
 from gslb.routing.router import Refusal
-from gslb.wire.sse import is_callers_error
+from gslb.wire.sse import ABORTED, is_callers_error
 
 _FAILOVER_STATUS = frozenset((429, 500, 502, 503, 504, 529))
 _MAX_RETRY_AFTER_S = 86_400
@@ -120,7 +120,9 @@ def refusal_error(refusal: Refusal) -> ApiError:
 
 def ends_in_error(tail: Iterable[bytes]) -> bool:
     """True when the last events of a stream tell an error that is not the caller's own (a killed vLLM sends
-    one, then `[DONE]`)."""
+    one, then `[DONE]`), or that the engine gave up."""
     text = b"".join(tail)
+    if ABORTED in text:
+        return True
     start = text.rfind(b'data: {"error":')
     return start >= 0 and not is_callers_error(text[start:])

@@ -54,7 +54,7 @@ async def fetcher() -> AsyncIterator[Fetcher]:
 async def test_own_authority_and_name(url: str, certificate: tuple[Path, Path], fetcher: Fetcher) -> None:
     target = Target(url, server_name="llm.example", ca_file=str(certificate[0]))
     assert (await fetcher.get(target, "/health", 10, 1000)).status == 200
-    fetcher.reread_certificates()
+    fetcher.start_over()
     assert (await fetcher.get(target, "/health", 10, 1000)).status == 200
 
 

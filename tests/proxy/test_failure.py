@@ -127,6 +127,8 @@ def error_event(code: int | None) -> bytes:
         ([b"data: {}\n\n", error_event(500), b"data: [DONE]\n\n"], True),
         ([error_event(500)[:15], error_event(500)[15:]], True),
         ([b'data: {"text":"data: {\\"error\\":"}\n\n'], False),
+        ([b'data: {"choices":[{"finish_reason":"abort"}]}\n\n', b"data: [DONE]\n\n"], True),
+        ([b'data: {"text":"\\"finish_reason\\":\\"abort\\""}\n\n'], False),
     ],
 )  # fmt: skip
 def test_ends_in_error(tail: list[bytes], is_error: bool) -> None:

@@ -66,9 +66,11 @@ class Load:
             async for chunk in stream:
                 if chunk.choices and chunk.choices[0].text:
                     outcome.has_content = True
+                if chunk.choices and chunk.choices[0].finish_reason not in (None, "length"):
+                    outcome.error = f"ended with finish_reason {chunk.choices[0].finish_reason}"
                 if chunk.usage is not None:
                     outcome.tokens = chunk.usage.completion_tokens
-            if outcome.tokens != tokens:
+            if outcome.tokens != tokens and outcome.error is None:
                 outcome.error = f"looked complete after {outcome.tokens} of {tokens} tokens"
         except Exception as error:  # the client raises its own errors and its transport's: all are outcomes here
             outcome.error = f"{type(error).__name__}: {error}"
@@ -85,7 +87,8 @@ class Load:
             _note_head(outcome, raw.headers)
             usage = raw.parse().usage
             outcome.tokens = usage.completion_tokens if usage is not None else 0
-            outcome.has_content = True
+            if outcome.tokens != tokens:
+                outcome.error = f"looked complete after {outcome.tokens} of {tokens} tokens"
         except openai.OpenAIError as error:
             outcome.error = f"{type(error).__name__}: {error}"
         outcome.ended_s = time.monotonic()

@@ -26,6 +26,7 @@ from tests.support.raw_upstream import (
 from tests.system.conftest import MakeEdge, MakeMock, MakeUpstream
 
 STREAM = request(chat(stream=True))
+ABORT_EVENT = b'data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"abort"}]}\n\n'
 ERROR_EVENT = b'data: {"error": {"message": "engine died", "type": "InternalServerError", "code": 500}}\n\n'
 
 
@@ -59,6 +60,9 @@ BEFORE_COMMIT: dict[str, list[Step]] = {
     "half a head, then closed": [b"HTTP/1.1 200 OK\r\nContent-Ty", "fin"],
     "half a status line": [b"HTT", "fin"],
     "an interim answer, then closed": [b"HTTP/1.1 100 Continue\r\n\r\n", "fin"],
+    "the end as first event": [SSE_HEAD + chunk(DONE) + LAST],
+    "aborted after the role-only chunk": [SSE_HEAD + chunk(ROLE_EVENT), 0.01, chunk(ABORT_EVENT) + LAST],
+    "aborted, not streamed": [answer(200, b'{"choices":[{"text":"Half","finish_reason":"abort"}]}')],
     "error as first event": [SSE_HEAD + chunk(ERROR_EVENT) + chunk(DONE) + LAST],
     "error after the role-only chunk": [SSE_HEAD + chunk(ROLE_EVENT), 0.01, chunk(ERROR_EVENT) + LAST],
     "no HTTP": [b"\x16\x03\x01\x00\x00garbage\r\n\r\n"],

@@ -1,20 +1,24 @@
-"""SIGTERM with vLLM's defaults: running requests get no byte and no close any more. gslb's timers end them."""
+"""SIGTERM with vLLM's defaults has two outcomes, by chance: what runs gets no byte and no close any more, and
+gslb's timers must end it; or the engine aborts all that runs, with answers that look whole.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
+import pytest
 from openai import AsyncOpenAI
 
 from tests.real.fleet import FRANKFURT, Figures, Fleet, until
-from tests.real.load import Load, Outcome
+from tests.real.load import Load
 from tests.real.processes import Gslb, VllmServer
 
 STREAM_TOKENS, LATE_TOKENS, WHOLE_TOKENS = 4000, 100, 800
 
 
-async def test_a_server_gone_silent_is_left_by_the_timers(fleet: Fleet, figures: Figures) -> None:
+@pytest.mark.parametrize("target", ["server", "engine"])
+async def test_a_server_told_to_end_costs_only_begun_streams(fleet: Fleet, figures: Figures, target: str) -> None:
     load = Load()
     server = fleet.servers["eu"]
     async with fleet.async_client(FRANKFURT) as client, asyncio.TaskGroup() as group:
@@ -23,16 +27,16 @@ async def test_a_server_gone_silent_is_left_by_the_timers(fleet: Fleet, figures:
         group.create_task(load.whole(client, "Hello", WHOLE_TOKENS))
         await until(lambda: server.gauge("num_requests_running") == 2, "both to run in eu")
         await stream_in_prefill(group, client, load, server)
-        silent_s = time.monotonic()
-        server.terminate()
+        ended_s = time.monotonic()
+        server.terminate() if target == "server" else server.terminate_engine()
         had_content = load.outcomes[-1].has_content
     server.kill()
     assert not had_content, "the prompt was read too fast: the test showed nothing"
     begun, whole, late = load.outcomes[0], load.outcomes[1], load.outcomes[-1]
-    note_end(figures, "a stream with content cut", begun, silent_s, f"between_bytes {Gslb.BETWEEN_BYTES_S} s")
-    figures.note("  its error", str(begun.error)[:120])
-    note_end(figures, "a stream without served", late, silent_s, f"first_byte {Gslb.FIRST_BYTE_S} s")
-    note_end(figures, "JSON served", whole, silent_s, f"answer {Gslb.ANSWER_S} s")
+    topic = f"SIGTERM to the {target}"
+    figures.note(topic, f"begun stream ended after {begun.ended_s - ended_s:.1f} s: {begun.error}")
+    figures.note(topic, f"stream without content served after {late.ended_s - ended_s:.1f} s, JSON after "
+                 f"{whole.ended_s - ended_s:.1f} s (timers {Gslb.FIRST_BYTE_S} s, {Gslb.ANSWER_S} s)")  # fmt: skip
     assert begun.is_cut
     for outcome, tokens in ((late, LATE_TOKENS), (whole, WHOLE_TOKENS)):
         assert outcome.error is None
@@ -49,8 +53,3 @@ async def stream_in_prefill(group: asyncio.TaskGroup, client: AsyncOpenAI, load:
             return
         await task
         await until(lambda: server.gauge("num_requests_running") == 2, "its end")
-
-
-def note_end(figures: Figures, what: str, outcome: Outcome, silent_s: float, timer: str) -> None:
-    """When a request ended after the server went silent, beside the timer that ends the waiting."""
-    figures.note("silent after SIGTERM", f"{what} after {outcome.ended_s - silent_s:.1f} s ({timer})")
