@@ -1,9 +1,9 @@
 """One GET to an endpoint, with everything that can go wrong named: what probes, scrapes and model reads share.
 
-It goes over the data path's own kind of connection (`proxy.pool`, `proxy.upstream`): twelve endpoints are asked
-twenty times a second, and with a comfortable HTTP client (1.5 to 2 ms of CPU each, measured) that cost as much as
-a tenth of a busy edge's requests. Connections are retired before the 5 s after which vLLM closes them, so on a kept
-one the time from request to response head is the round trip plus next to nothing.
+It goes over connections of the data path's own kind (`proxy.pool`, `proxy.upstream`): twelve endpoints are asked
+twenty times a second, and with a comfortable HTTP client (1.5 to 2 ms of CPU each, measured) that cost as much
+as a tenth of a busy edge's requests. Connections are retired before the 5 s after which vLLM closes them, so on
+a kept one the time from request to response head is the round trip plus next to nothing.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ async def test_eight_strange_upstreams(
     with caplog.at_level(logging.WARNING, "gslb.observe"):
         observe(fleet, settings(*endpoints))
         await until(lambda: all(upstream.hits["/metrics"] >= 4 for upstream in upstreams.values()))
+        await until(lambda: len(counters.scrape_errors) >= 6 and min(counters.scrape_errors.values()) >= 3)
     loads = {key: view_of(fleet, key).load for key in FC_22}
     assert {key for key, load in loads.items() if load is None} == {"u/1", "u/4", "u/5", "u/7", "u/8"}
     two, three, six = loads["u/2"], loads["u/3"], loads["u/6"]
