@@ -108,7 +108,8 @@ class Attempt:
         if self.is_committed:
             if self._scanner is not None and payload:
                 self._look_for_content(payload)
-            self._exchange.relay(payload, is_complete, self._waits_until_s())
+            # Before the first token its limit holds on, after it that of the gap between bytes.
+            self._exchange.relay(payload, is_complete, None if self._scanner is None else self._first_byte_at_s)
             return
         if payload:
             self._held.append(payload)
@@ -141,7 +142,7 @@ class Attempt:
         self._held.clear()
         self._commit_at_s = NEVER_S
         self._exchange.commit(self)
-        self._exchange.relay(held, is_complete, self._waits_until_s())
+        self._exchange.relay(held, is_complete, None if self._scanner is None else self._first_byte_at_s)
 
     def _look_for_content(self, payload: bytes) -> None:
         assert self._scanner is not None
@@ -153,12 +154,6 @@ class Attempt:
         if self._ticket is not None:
             self._ticket.first_token()
         self._exchange.first_content()
-
-    def _waits_until_s(self) -> float:
-        """Until when the next byte must come: the first token's limit before content, the gap's after."""
-        if self._scanner is not None:
-            return self._first_byte_at_s
-        return self._exchange.client.now_s() + self._exchange.generation.timeouts.between_bytes
 
     def on_lost(self, error: Exception | None) -> None:
         """The connection ended before the answer did."""

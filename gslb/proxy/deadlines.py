@@ -35,6 +35,7 @@ class Deadlines:
         self._position = 0
         self._timer: asyncio.TimerHandle | None = None
         self.now_s = loop.time()
+        """Monotonic seconds as of the last tick."""
 
     def start(self) -> None:
         """Begin to tick."""
@@ -62,11 +63,12 @@ class Deadlines:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._position = (self._position + 1) % _HORIZON
+        self.now_s = self._loop.time()
         due = self._ring[self._position]
         if not due:
             return
         self._ring[self._position] = []
-        now_s = self._loop.time()
+        now_s = self.now_s
         for item, look_s in due:
             if look_s != item.next_look_s:
                 continue  # an older entry: the object is looked at elsewhere

@@ -20,7 +20,7 @@ from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import write_record
 from gslb.routing.health import Outcome
 from gslb.routing.router import Decision, Refusal, one_line
-from gslb.wire.http1 import KEY_FIELDS, LAST_CHUNK, RequestHead, ResponseHead, chunk, client_head, upstream_fields
+from gslb.wire.http1 import KEY_FIELDS, LAST_CHUNK, RequestHead, chunk, client_head, upstream_fields
 from gslb.wire.paths import dialect_of, model_id_of
 from gslb.wire.sse import ends_between_events
 
@@ -35,8 +35,8 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_fields", "_is_done", "_is_paused", "_total_at_s", "admitted", "attempts", "bytes_in",
-        "bytes_out", "client", "explanation", "failures", "fence", "generation", "head", "home",
+        "_attempt", "_fields", "_is_chunked", "_is_done", "_is_paused", "_total_at_s", "admitted", "attempts",
+        "bytes_in", "bytes_out", "client", "explanation", "failures", "fence", "generation", "head", "home",
         "is_event_stream", "predicted_ms", "reason", "request_id", "served_endpoint", "served_region",
         "started_s", "status", "tail", "tried", "ttft_s",
     )  # fmt: skip
@@ -56,6 +56,7 @@ class Exchange:
         self.attempts = 0
         self.tried: list[str] = []
         self.failures: list[failure.Failure] = []
+        self._is_chunked = False
         self._is_paused = False
         self._is_done = False
         # for the record
@@ -202,6 +203,7 @@ class Exchange:
         assert head is not None
         self.status = head.status
         self.is_event_stream = head.is_event_stream
+        self._is_chunked = head.content_length is None and head.has_body and not self.head.is_http10
         self._note_served(attempt)
         self.predicted_ms = decision.edge_ttft_ms
         fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
@@ -212,12 +214,15 @@ class Exchange:
         closes = not self.client.keeps_alive(self.head)
         self.client.hold(client_head(head, fields, is_http10=self.head.is_http10, close=closes))
 
-    def relay(self, payload: bytes, is_complete: bool, waits_until_s: float) -> None:
-        """Write payload in the client's framing, one write per call."""
-        if self._attempt is None or self._attempt.head is None:
+    def relay(self, payload: bytes, is_complete: bool, waits_until_s: float | None) -> None:
+        """Write payload in the client's framing, one write per call: this runs for every token.
+
+        `waits_until_s` is when the next byte must have come; None: after the usual gap.
+        """
+        if self._attempt is None:
             return
         out = payload
-        is_chunked = self._is_chunked_to_client(self._attempt.head)
+        is_chunked = self._is_chunked
         if payload:
             self.bytes_out += len(payload)
             self.tail.append(payload if len(payload) <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
@@ -229,10 +234,10 @@ class Exchange:
             return
         self.client.write(out)
         if not self._is_paused:
-            self.arm(waits_until_s)
-
-    def _is_chunked_to_client(self, head: ResponseHead) -> bool:
-        return head.content_length is None and head.has_body and not self.head.is_http10
+            if waits_until_s is None:
+                # The ring's clock is read once a tick: exact enough for a gap, and free.
+                waits_until_s = self.generation.door.deadlines.now_s + self.generation.timeouts.between_bytes
+            self.client.arm(waits_until_s if waits_until_s < self._total_at_s else self._total_at_s)
 
     def _complete(self) -> None:
         """The answer went out whole."""
@@ -259,7 +264,7 @@ class Exchange:
             event = error_event(
                 "upstream_disconnected", "the upstream ended the stream early", dialect_of(self.head.path)
             )
-            self.client.write(chunk(event) if self._is_chunked_to_client(head) else event)
+            self.client.write(chunk(event) if self._is_chunked else event)
         self.client.close_unclean()
         self._end(outcome, keep_alive=False)
 

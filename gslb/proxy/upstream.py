@@ -127,6 +127,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._head_bytes += len(data)
             if self._head_bytes > _MAX_HEAD_BYTES:
                 fault = fault or "a head without end"
+        elif fault is None and not (self._head_is_new or self._is_complete):
+            if self._bodies:  # more of a body, the commonest case
+                bodies, self._bodies = self._bodies, []
+                asker.on_payload(bodies[0] if len(bodies) == 1 else b"".join(bodies), False)
+            return
         self._deliver(asker, fault)
 
     def _deliver(self, asker: Asker, fault: str | None) -> None:
