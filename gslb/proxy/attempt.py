@@ -108,8 +108,7 @@ class Attempt:
         if self.is_committed:
             if self._scanner is not None and payload:
                 self._look_for_content(payload)
-            # Before the first token its limit holds on, after it that of the gap between bytes.
-            self._exchange.relay(payload, is_complete, None if self._scanner is None else self._first_byte_at_s)
+            self._exchange.relay(payload, is_complete, self._first_token_limit_s())
             return
         if payload:
             self._held.append(payload)
@@ -142,7 +141,11 @@ class Attempt:
         self._held.clear()
         self._commit_at_s = NEVER_S
         self._exchange.commit(self)
-        self._exchange.relay(held, is_complete, None if self._scanner is None else self._first_byte_at_s)
+        self._exchange.relay(held, is_complete, self._first_token_limit_s())
+
+    def _first_token_limit_s(self) -> float | None:
+        """Until when the first token must come; None once it has: then the limit is the gap between bytes."""
+        return None if self._scanner is None else self._first_byte_at_s
 
     def _look_for_content(self, payload: bytes) -> None:
         assert self._scanner is not None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from openai import AsyncOpenAI, OpenAI
 
@@ -81,23 +82,20 @@ class Fleet:
 
     def client(self, address: str = FRANKFURT, pinned: str = "") -> OpenAI:
         """The official client at `address`, without retries of its own; `pinned` to a region if named."""
-        return OpenAI(
-            base_url=f"{self.gslb.url}/v1",
-            api_key="unused",
-            max_retries=0,
-            timeout=120,
-            default_headers=headers_of(address, pinned),
-        )
+        return OpenAI(**self._client_options(address, pinned))
 
     def async_client(self, address: str = FRANKFURT, pinned: str = "") -> AsyncOpenAI:
         """The same, for asyncio."""
-        return AsyncOpenAI(
-            base_url=f"{self.gslb.url}/v1",
-            api_key="unused",
-            max_retries=0,
-            timeout=120,
-            default_headers=headers_of(address, pinned),
-        )
+        return AsyncOpenAI(**self._client_options(address, pinned))
+
+    def _client_options(self, address: str, pinned: str) -> dict[str, Any]:
+        return {
+            "base_url": f"{self.gslb.url}/v1",
+            "api_key": "unused",
+            "max_retries": 0,
+            "timeout": 120,
+            "default_headers": headers_of(address, pinned),
+        }
 
 
 def headers_of(address: str, pinned: str = "") -> dict[str, str]:
