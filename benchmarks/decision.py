@@ -21,7 +21,8 @@ from time import process_time
 from timeit import Timer
 
 from gslb.routing.health import HealthMarks
-from gslb.routing.router import Router, RoutingRules
+from gslb.routing.router import Router
+from gslb.routing.rules import RoutingRules
 from gslb.routing.view import FleetView
 from gslb.types import Endpoint, Facts, LoadSample, Place, Region
 

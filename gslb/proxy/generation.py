@@ -23,9 +23,9 @@ from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
-from gslb.routing.policies import Damping
 from gslb.routing.retry_budget import RetryBudget
-from gslb.routing.router import Router, RoutingRules
+from gslb.routing.router import Router
+from gslb.routing.rules import Damping, RoutingRules
 from gslb.routing.view import FleetView
 from gslb.wire.openai import merge_models
 

@@ -1,74 +1,12 @@
-"""Policies: a table of named, plain functions that pick one option from a slate, or None when none has room.
-
-A slate holds endpoints of equal suspicion and priority tier, the least `idle_ms` first: home, then foreign
-regions from near to far. Options are computed on demand: `ttft` looks no further once even an idle endpoint
-could not win, which keeps a decision over a thousand endpoints as cheap as one over the nearest region.
-"""
+"""Policies: a table of named, plain functions that pick one option from a slate, or None when none has room."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from random import Random
 
 from gslb.routing.predict import Option
-from gslb.types import Facts
-
-
-@dataclass(frozen=True, slots=True)
-class Damping:
-    """What keeps edges from marching in step. Times in ms."""
-
-    near_equal_ms: float = 12.0
-    foreign_tax_ms: float = 30.0
-
-
-@dataclass(slots=True)
-class Entry:
-    """One endpoint on a slate: its place in the snapshot and what depends on the client's place only.
-
-    `idle_ms` is network and tax: what the endpoint would cost if it were idle, but for the prefill.
-    """
-
-    index: int
-    region: str
-    network_ms: float
-    tax_ms: float
-    idle_ms: float
-
-
-@dataclass(slots=True)
-class Slate:
-    """What a policy chooses from. `option(entry)` predicts; `gate_is_shut(region)` asks a region's door.
-
-    `least_prefill_ms` is a floor under every option's prefill; a load sample from before `stale_before_s`
-    tells nothing any more. `seen` collects what a policy looked at (some perhaps twice).
-    """
-
-    entries: Sequence[Entry]
-    facts: Facts
-    home: str
-    dice: Random
-    damping: Damping
-    option: Callable[[Entry], Option | None]
-    """None when this exchange has tried the endpoint already."""
-    gate_is_shut: Callable[[str], bool]
-    order: Sequence[str] = ()
-    objective: str = "latency"
-    turn: int = 0
-    least_prefill_ms: float = 0.0
-    stale_before_s: float = float("-inf")
-    seen: list[Option] = field(default_factory=list)
-
-    def with_room(self) -> Iterator[Option]:
-        """Options that can take one more request now, nearest first; the full ones land in `seen` too."""
-        for entry in self.entries:
-            option = self.option(entry)
-            if option is not None:
-                self.seen.append(option)
-                if option.has_room:
-                    yield option
-
+from gslb.routing.slate import Slate
 
 Policy = Callable[[Slate], Option | None]
 
@@ -89,21 +27,52 @@ def lighter_of_two(options: Sequence[Option], dice: Random) -> Option:
 
 def ttft(slate: Slate) -> Option | None:
     """Least predicted milliseconds among those with room; near-equals by chance; foreign regions by gate."""
-    if slate.objective == "cost":
+    if slate.rules.objective == "cost":
         return _cheapest_in_time(slate)
+    choice = _one_of_front(slate)
+    if choice is not None:
+        return choice
     near, gated = _nearly_best(slate, through_shut_gates=False)
     if not near and gated:
         near, _ = _nearly_best(slate, through_shut_gates=True)
     return _in_time(_lighter_known(near, slate), slate) if near else None
 
 
+def _one_of_front(slate: Slate) -> Option | None:
+    """The lighter of two of the front, when both are near-equals of the least that anything could cost.
+
+    That is what looking at every endpoint would come to, and on a quiet fleet it spares the looking.
+    """
+    front = slate.tier.front
+    count = len(front)
+    if not count:
+        return None
+    i = int(slate.dice.random() * count)
+    j = int(slate.dice.random() * (count - 1))
+    first = slate.option(front[i])
+    second = slate.option(front[j + (j >= i)]) if count > 1 else first
+    if first is None or second is None or not (first.has_room and second.has_room):
+        return None
+    limit_ms = slate.tier.nearest_ms + slate.least_prefill_ms + slate.rules.damping.near_equal_ms
+    if first.total_ms > limit_ms or second.total_ms > limit_ms:
+        return None
+    if not (slate.is_known(first) and slate.is_known(second)):
+        return None
+    choice = second if second.view.own.requests < first.view.own.requests else first
+    budget_ms = slate.facts.budget_ms
+    return choice if budget_ms is None or choice.total_ms <= budget_ms else None
+
+
 def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option], bool]:
-    """Options within `near_equal_ms` of the least, and whether a shut gate kept any out."""
-    near_ms = slate.damping.near_equal_ms
+    """Options within `near_equal_ms` of the least, and whether a shut gate kept any out.
+
+    Looks no further once even an idle endpoint could not win.
+    """
+    near_ms = slate.rules.damping.near_equal_ms
     cutoff_ms = idle_cutoff_ms = float("inf")
     near: list[Option] = []
     gated = False
-    for entry in slate.entries:
+    for entry in slate.tier.entries:
         if entry.idle_ms > idle_cutoff_ms:
             break  # sorted: even idle, nothing from here on comes near
         option = slate.option(entry)
@@ -125,7 +94,7 @@ def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option
 def _lighter_known(near: Sequence[Option], slate: Slate) -> Option:
     """One of near-equals. Those whose load nobody has told lately come after the others (FC-24): an old or
     absent number must not win by looking like zero."""
-    known = [option for option in near if option.view.at_s >= slate.stale_before_s]
+    known = [option for option in near if slate.is_known(option)]
     return lighter_of_two(known or near, slate.dice)
 
 
@@ -153,7 +122,7 @@ def _cheapest_in_time(slate: Slate) -> Option | None:
     lowest = min(price(option) for option in in_time)
     at_price = [option for option in in_time if price(option) == lowest]
     least_ms = min(option.total_ms for option in at_price)
-    near_ms = slate.damping.near_equal_ms
+    near_ms = slate.rules.damping.near_equal_ms
     return _lighter_known([o for o in at_price if o.total_ms <= least_ms + near_ms], slate)
 
 
@@ -178,7 +147,7 @@ def near_room(slate: Slate) -> Option | None:
 def nearest(slate: Slate) -> Option | None:
     """The nearest region, full or not: the baseline that never spills."""
     near: list[Option] = []
-    for entry in slate.entries:
+    for entry in slate.tier.entries:
         if near and entry.region != near[0].view.endpoint.region.name:
             break
         if (option := slate.option(entry)) is not None:
@@ -191,7 +160,7 @@ def nearest(slate: Slate) -> Option | None:
 def ordered(slate: Slate) -> Option | None:
     """The operator's region list: the first that is open (0.7/0.5 marks by its gate), else `near_room`."""
     options = list(slate.with_room())
-    for name in slate.order:
+    for name in slate.rules.order:
         here = [option for option in options if option.view.endpoint.region.name == name]
         if here and not slate.gate_is_shut(name):
             return lighter_of_two(here, slate.dice)

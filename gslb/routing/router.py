@@ -8,16 +8,17 @@ predicted per request.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from random import Random
 
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.routing.fences import ResidencyRule, fence
 from gslb.routing.health import State
 from gslb.routing.load import Gate
-from gslb.routing.policies import POLICIES, Damping, Entry, Slate
-from gslb.routing.predict import Option, in_system, predict
+from gslb.routing.policies import POLICIES
+from gslb.routing.predict import Option, in_system
 from gslb.routing.refusal import Refusal, refuse_fenced, refuse_late, refuse_saturated
+from gslb.routing.rules import RoutingRules
+from gslb.routing.slate import Entry, Slate, Tier
 from gslb.routing.view import EndpointView, Snapshot
 from gslb.types import Dropped, Explanation, Facts, ForcedState, Place, Ranked
 
@@ -29,21 +30,6 @@ _LAST_RESORT = 3
 """Suspicion of an ejected endpoint: used only when nothing better passes the fences."""
 _REGION_STRIKES = 2
 """After this many failures in one exchange a region is tried last: its next endpoint would likely fail too."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingRules:
-    """The operator's settings the router obeys. Times in ms unless named otherwise."""
-
-    policy: str = "ttft"
-    objective: str = "latency"
-    order: tuple[str, ...] = ()
-    damping: Damping = field(default_factory=Damping)
-    gate_shut: float = 0.85
-    gate_open: float = 0.75
-    stale_after_s: float = 10.0
-    refuses_over_budget: bool = False
-    edge_place: Place | None = None
 
 
 class Decision:
@@ -72,19 +58,19 @@ class Decision:
 class Candidates:
     """What one kind of client may use: kept while the roster stands.
 
-    `groups` are tried in this order, the first `live_groups` of them before any ejected endpoint. Without groups
+    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint. Without tiers
     `refusal` says why.
     """
 
     __slots__ = (
-        "dropped", "groups", "home", "least_rate_ms", "live_groups", "place", "refusal", "to_edge_ms",
+        "dropped", "home", "least_rate_ms", "live_tiers", "place", "refusal", "tiers", "to_edge_ms",
     )  # fmt: skip
 
     def __init__(self, place: Place, dropped: list[Dropped]) -> None:
         self.place = place
         self.dropped = dropped
-        self.groups: list[list[Entry]] = []
-        self.live_groups = 0
+        self.tiers: list[Tier] = []
+        self.live_tiers = 0
         self.home = ""
         self.to_edge_ms = 0.0
         self.least_rate_ms = 0.0
@@ -139,7 +125,7 @@ class Router:
     def last_resorts(self, facts: Facts, snapshot: Snapshot) -> int:
         """How many endpoints may be tried, once each, when none of those allowed is well; else 0."""
         candidates = self._candidates(facts, snapshot)
-        return 0 if candidates.live_groups else sum(len(group) for group in candidates.groups)
+        return 0 if candidates.live_tiers else sum(len(tier.entries) for tier in candidates.tiers)
 
     def _choose(
         self,
@@ -152,10 +138,10 @@ class Router:
     ) -> Decision | Refusal:
         self._turn += 1
         slate = self._slate(candidates, facts, snapshot, now_s, tried, avoided)
-        for number, entries in enumerate(candidates.groups):
-            if number == candidates.live_groups and (slate.seen or avoided):
+        for number, tier in enumerate(candidates.tiers):
+            if number == candidates.live_tiers and (slate.seen or avoided):
                 break  # well endpoints exist, only full or avoided: the ejected are not the answer to that
-            slate.entries = entries
+            slate.tier = tier
             choice = self._policy(slate)
             if choice is not None:
                 return self._decided(choice, candidates, facts, slate, bool(tried))
@@ -177,27 +163,9 @@ class Router:
         tried: Collection[str],
         avoided: frozenset[str],
     ) -> Slate:
-        views = snapshot.endpoints
-        stale_after_s = self.rules.stale_after_s
-        tokens = facts.prompt_tokens
-
-        def option(entry: Entry) -> Option | None:
-            view = views[entry.index]
-            if (tried and view.endpoint.key in tried) or entry.region in avoided:
-                return None
-            return predict(view, entry.network_ms, entry.tax_ms, tokens, now_s, stale_after_s)
-
-        shut: dict[str, bool] = {}
-
-        def gate_is_shut(region: str) -> bool:
-            if region not in shut:
-                shut[region] = self._gate_is_shut(region, snapshot, now_s)
-            return shut[region]
-
         return Slate(
-            (), facts, candidates.home, self._dice, self.rules.damping, option, gate_is_shut,
-            self.rules.order, self.rules.objective, self._turn, tokens * candidates.least_rate_ms,
-            now_s - stale_after_s,
+            facts, snapshot, now_s, self.rules, candidates.home, facts.prompt_tokens * candidates.least_rate_ms,
+            self._dice, self._turn, self._gate_is_shut, tried, avoided,
         )  # fmt: skip
 
     def _decided(
@@ -219,10 +187,10 @@ class Router:
         candidates = self._candidates(facts, snapshot)
         choice = self.route(facts, snapshot, now_s)
         slate = self._slate(candidates, facts, snapshot, now_s, (), frozenset())
-        entries = [entry for group in candidates.groups for entry in group]
+        entries = [entry for tier in candidates.tiers for entry in tier.entries]
         options = [option for entry in entries if (option := slate.option(entry)) is not None]
         dropped = list(candidates.dropped)
-        if candidates.live_groups:
+        if candidates.live_tiers:
             ill = [option for option in options if option.view.suspicion >= _LAST_RESORT]
             options = [option for option in options if option.view.suspicion < _LAST_RESORT]
             dropped += [_drop_ill(option.view) for option in ill]
@@ -268,11 +236,12 @@ class Router:
         for network_ms, view in near:
             region = view.endpoint.region
             tax_ms = 0.0 if region.name == home else self.rules.damping.foreign_tax_ms
-            entry = Entry(index[id(view)], region.name, network_ms, tax_ms, network_ms + tax_ms)
+            entry = Entry(index[id(view)], region.name, network_ms, tax_ms)
             by_group.setdefault((view.suspicion, region.priority), []).append(entry)
         order = sorted(by_group)
-        candidates.groups = [sorted(by_group[group], key=_idle_ms) for group in order]  # ties: config order
-        candidates.live_groups = sum(1 for suspicion, _ in order if suspicion < _LAST_RESORT)
+        near_equal_ms = self.rules.damping.near_equal_ms
+        candidates.tiers = [Tier(by_group[group], near_equal_ms) for group in order]
+        candidates.live_tiers = sum(1 for suspicion, _ in order if suspicion < _LAST_RESORT)
         return candidates
 
     def _network_ms(self, place: Place, to_edge_ms: float, view: EndpointView) -> float:
@@ -303,10 +272,6 @@ class Router:
         return gate.update(used / slots)
 
 
-def _idle_ms(entry: Entry) -> float:
-    return entry.idle_ms
-
-
 def _live_by_region(snapshot: Snapshot) -> dict[str, list[int]]:
     """Indices of the endpoints that make up each region's capacity now: neither ill nor closed by hand."""
     live: dict[str, list[int]] = {}
@@ -323,7 +288,7 @@ def _why_foreign(slate: Slate) -> str:
         return "unhealthy"
     if not any(option.has_room for option in at_home):
         return "full"
-    return "cost" if slate.objective == "cost" else "faster"
+    return "cost" if slate.rules.objective == "cost" else "faster"
 
 
 def _drop_ill(view: EndpointView) -> Dropped:

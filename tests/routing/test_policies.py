@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gslb.routing.policies import POLICIES, Damping, Entry, Slate, _nearly_best, lighter_of_two
+from gslb.routing.policies import POLICIES, _nearly_best, _one_of_front, lighter_of_two
 from gslb.routing.predict import Option
-from gslb.routing.view import FleetView
+from gslb.routing.rules import Damping, RoutingRules
+from gslb.routing.slate import Entry, Slate, Tier
+from gslb.routing.view import FleetView, Snapshot
 from tests.support.builders import (
     chosen_key,
     endpoint,
@@ -88,13 +90,25 @@ class TestEveryPolicy:
         assert full in slate.seen
 
 
+class OfferedSlate(Slate):
+    """A slate whose options are given instead of predicted."""
+
+    offered: list[Option]
+
+    def option(self, entry: Entry) -> Option | None:
+        return self.offered[entry.index]
+
+
 def slate_of(options: list[Option], gate: Callable[[str], bool] = lambda _region: False) -> Slate:
     """A slate that offers exactly these, whatever their totals; each option's tax marks it as foreign."""
-    entries = [Entry(i, f"r{i}", o.network_ms, o.tax_ms, o.network_ms + o.tax_ms) for i, o in enumerate(options)]
-    entries.sort(key=lambda entry: entry.idle_ms)
-    return Slate(
-        entries, facts(), "r0", Random(1), Damping(), lambda entry: options[entry.index], gate, ("r0", "r1")
+    entries = [Entry(i, f"r{i}", o.network_ms, o.tax_ms) for i, o in enumerate(options)]
+    rules = RoutingRules(order=("r0", "r1"))
+    slate = OfferedSlate(
+        facts(), Snapshot((), 0, 0), 0.0, rules, "r0", 0.0, Random(1), 0, lambda region, *_: gate(region)
     )
+    slate.offered = options
+    slate.tier = Tier(entries, rules.damping.near_equal_ms)
+    return slate
 
 
 class TestBaselines:
@@ -228,19 +242,27 @@ def test_pruning_finds_what_looking_everywhere_finds(
     asked = facts(prompt_tokens=tokens)
     candidates = asking._candidates(asked, view.snapshot)
     slate = asking._slate(candidates, asked, view.snapshot, 0.0, (), frozenset())
-    slate.gate_is_shut = shut.__contains__
-    (slate.entries,) = candidates.groups
+    slate._ask_gate = lambda region, *_: region in shut
+    (slate.tier,) = candidates.tiers
     found, gated = _nearly_best(slate, through_shut_gates=through)
 
-    everything = [o for entry in slate.entries if (o := slate.option(entry)) is not None]
+    everything = [o for entry in slate.tier.entries if (o := slate.option(entry)) is not None]
     usable = [o for o in everything if o.has_room and not o.is_capped]
     open_ones = [o for o in usable if through or not (o.tax_ms and o.view.endpoint.region.name in shut)]
     least_ms = min((o.total_ms for o in open_ones), default=0.0)
-    expected = {o.view.endpoint.key for o in open_ones if o.total_ms <= least_ms + slate.damping.near_equal_ms}
+    expected = {
+        o.view.endpoint.key for o in open_ones if o.total_ms <= least_ms + slate.rules.damping.near_equal_ms
+    }
     assert {o.view.endpoint.key for o in found} == expected
     if not found:
         assert gated == bool(usable), "a shut gate is told when it is the only reason"
         assert len(slate.seen) == len(everything), "nothing found means everything was looked at"
+
+    quick = _one_of_front(slate)
+    if quick is not None:
+        assert quick.view.endpoint.key in expected, "the short way finds nothing the long way would not"
+        assert not quick.tax_ms
+        assert slate.is_known(quick)
 
 
 def test_far_regions_are_not_looked_at() -> None:
@@ -249,7 +271,7 @@ def test_far_regions_are_not_looked_at() -> None:
     asked = facts(prompt_tokens=20_000)
     candidates = asking._candidates(asked, view.snapshot)
     slate = asking._slate(candidates, asked, view.snapshot, 0.0, (), frozenset())
-    (slate.entries,) = candidates.groups
+    (slate.tier,) = candidates.tiers
     assert POLICIES["ttft"](slate) is not None
     assert {o.view.endpoint.region.name for o in slate.seen} == {"r0"}, "even with a prompt of a second's prefill"
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from gslb.routing.fences import ResidencyRule
 from gslb.routing.health import HealthMarks, Outcome
-from gslb.routing.router import Decision, Refusal, Router, RoutingRules
+from gslb.routing.router import Decision, Refusal, Router
+from gslb.routing.rules import RoutingRules
 from gslb.routing.view import EndpointView, FleetView, Snapshot
 from gslb.types import UNKNOWN_PLACE, Endpoint, Facts, LoadSample, Place, Region
 

@@ -1,0 +1,30 @@
+"""The operator's settings the router and its policies obey. Times in ms unless named otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gslb.types import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Damping:
+    """What keeps edges from marching in step. Times in ms."""
+
+    near_equal_ms: float = 12.0
+    foreign_tax_ms: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRules:
+    """One configuration's rules for decisions."""
+
+    policy: str = "ttft"
+    objective: str = "latency"
+    order: tuple[str, ...] = ()
+    damping: Damping = field(default_factory=Damping)
+    gate_shut: float = 0.85
+    gate_open: float = 0.75
+    stale_after_s: float = 10.0
+    refuses_over_budget: bool = False
+    edge_place: Place | None = None

@@ -1,0 +1,122 @@
+"""What a policy chooses from: one tier of endpoints, and how each stands for one request.
+
+A tier holds endpoints of equal suspicion and priority, the least `idle_ms` first: home, then foreign regions
+from near to far. Options are predicted on demand, so that a decision over a thousand endpoints need not cost
+more than one over the nearest region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from random import Random
+
+from gslb.routing.predict import Option, predict
+from gslb.routing.rules import RoutingRules
+from gslb.routing.view import Snapshot
+from gslb.types import Facts
+
+
+class Entry:
+    """One endpoint of a tier: its place in the snapshot and what depends on the client's place only.
+
+    `idle_ms` is network and tax: what the endpoint would cost if it were idle, but for the prefill.
+    """
+
+    __slots__ = ("idle_ms", "index", "network_ms", "region", "tax_ms")
+
+    def __init__(self, index: int, region: str, network_ms: float, tax_ms: float) -> None:
+        self.index = index
+        self.region = region
+        self.network_ms = network_ms
+        self.tax_ms = tax_ms
+        self.idle_ms = network_ms + tax_ms
+
+
+class Tier:
+    """Entries a policy sees together, the nearest first (ties: as configured).
+
+    `front` are those at home that would be near-equals if all were idle: what a quiet fleet chooses from.
+    """
+
+    __slots__ = ("entries", "front", "nearest_ms")
+
+    def __init__(self, entries: list[Entry], near_equal_ms: float) -> None:
+        self.entries = sorted(entries, key=_idle_ms)
+        self.nearest_ms = self.entries[0].idle_ms
+        limit_ms = self.nearest_ms + near_equal_ms
+        self.front = [entry for entry in self.entries if not entry.tax_ms and entry.idle_ms <= limit_ms]
+
+
+def _idle_ms(entry: Entry) -> float:
+    return entry.idle_ms
+
+
+class Slate:
+    """One request's view of a tier. `least_prefill_ms` is a floor under every option's prefill; `seen` collects
+    what a policy looked at (some perhaps twice)."""
+
+    __slots__ = (
+        "_ask_gate", "_avoided", "_now_s", "_shut", "_snapshot", "_tried", "dice", "facts", "home",
+        "least_prefill_ms", "rules", "seen", "tier", "turn",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        facts: Facts,
+        snapshot: Snapshot,
+        now_s: float,
+        rules: RoutingRules,
+        home: str,
+        least_prefill_ms: float,
+        dice: Random,
+        turn: int,
+        ask_gate: Callable[[str, Snapshot, float], bool],
+        tried: Collection[str] = (),
+        avoided: Collection[str] = (),
+    ) -> None:
+        self.facts = facts
+        self._snapshot = snapshot
+        self._now_s = now_s
+        self.rules = rules
+        self.home = home
+        self.least_prefill_ms = least_prefill_ms
+        self.dice = dice
+        self.turn = turn
+        self._ask_gate = ask_gate
+        self._tried = tried
+        self._avoided = avoided
+        self._shut: dict[str, bool] | None = None
+        self.seen: list[Option] = []
+
+    tier: Tier
+    """Set by the router, one tier after the other."""
+
+    def option(self, entry: Entry) -> Option | None:
+        """Predict; None where this exchange must not go: the endpoint was tried, or its region is avoided."""
+        view = self._snapshot.endpoints[entry.index]
+        if (self._tried and view.endpoint.key in self._tried) or (self._avoided and entry.region in self._avoided):
+            return None
+        tokens = self.facts.prompt_tokens
+        return predict(view, entry.network_ms, entry.tax_ms, tokens, self._now_s, self.rules.stale_after_s)
+
+    def is_known(self, option: Option) -> bool:
+        """False when nobody has told this endpoint's load lately."""
+        return option.view.at_s >= self._now_s - self.rules.stale_after_s
+
+    def gate_is_shut(self, region: str) -> bool:
+        """Ask a region's door for foreign traffic, once per slate."""
+        shut = self._shut
+        if shut is None:
+            shut = self._shut = {}
+        if region not in shut:
+            shut[region] = self._ask_gate(region, self._snapshot, self._now_s)
+        return shut[region]
+
+    def with_room(self) -> Iterator[Option]:
+        """Options that can take one more request now, nearest first; the full ones land in `seen` too."""
+        for entry in self.tier.entries:
+            option = self.option(entry)
+            if option is not None:
+                self.seen.append(option)
+                if option.has_room:
+                    yield option
