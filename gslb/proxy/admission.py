@@ -9,7 +9,7 @@ from gslb.errors import ApiError
 from gslb.policy.tenants import TenantRights
 from gslb.proxy.generation import Generation
 from gslb.types import Facts, Place
-from gslb.wire.http1 import KEY_FIELDS, RequestHead
+from gslb.wire.http1 import KEY_FIELDS, RequestHead, key_lines
 from gslb.wire.openai import BodyFacts, read_json_facts, read_multipart_facts, replace_model
 from gslb.wire.paths import Route, find_route
 
@@ -20,21 +20,25 @@ _NO_RIGHTS = TenantRights("")
 class Admitted:
     """A request that may be routed. `facts` is None for what is served from memory. `body` goes upstream."""
 
-    route: Route
-    rights: TenantRights
+    reading: Reading
     facts: Facts | None
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """What a head alone says, under one configuration: kept with the head, which a connection repeats."""
+class Reading:
+    """What a head alone says, under one configuration: kept with the head, which a connection repeats.
+
+    `keys` are the lines of the client's own key, `asks_why` whether it wants the decision told.
+    """
 
     generation: Generation
     route: Route
     rights: TenantRights
     budget_ms: float | None
     pinned_region: str | None
+    keys: bytes
+    asks_why: bool
     until_s: float
 
 
@@ -44,12 +48,12 @@ def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, 
     Raises ApiError with the right status; nothing has been sent anywhere then.
     """
     reading = head.reading
-    if not isinstance(reading, _Reading) or reading.generation is not generation or wall_s >= reading.until_s:
+    if not isinstance(reading, Reading) or reading.generation is not generation or wall_s >= reading.until_s:
         reading = head.reading = _read_head(head, generation, wall_s)
     route = reading.route
     rights = reading.rights
     if route.kind == "models":
-        return Admitted(route, rights, None, b"")
+        return Admitted(reading, None, b"")
     asks = read_json_facts(body) if route.kind == "json" else _read_form(head, body)
     if rights.models is not None and asks.model not in rights.models:
         raise _unknown_model(asks.model)
@@ -62,17 +66,18 @@ def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, 
         model or asks.model, place, rights.name, asks.prompt_tokens, asks.is_stream, reading.budget_ms,
         reading.pinned_region, rights.jurisdictions,
     )  # fmt: skip
-    return Admitted(route, rights, facts, body)
+    return Admitted(reading, facts, body)
 
 
-def _read_head(head: RequestHead, generation: Generation, wall_s: float) -> _Reading:
+def _read_head(head: RequestHead, generation: Generation, wall_s: float) -> Reading:
     route = find_route(head.method, head.path)
     rights = _authenticate(head, generation, wall_s)
     if route.kind != "models":
         _check_media_type(head, route)
     until_s = math.inf if rights.expires_at is None else rights.expires_at
     budget_ms = _budget_ms(head, rights, generation)
-    return _Reading(generation, route, rights, budget_ms, _pinned_region(head), until_s)
+    asks_why = head.first(b"x-gslb-explain") == b"1"
+    return Reading(generation, route, rights, budget_ms, _pinned_region(head), key_lines(head), asks_why, until_s)
 
 
 def _authenticate(head: RequestHead, generation: Generation, wall_s: float) -> TenantRights:

@@ -78,37 +78,38 @@ class Attempt:
         now_s = exchange.client.now_s()
         self._first_byte_at_s = now_s + exchange.first_byte_limit_s()
         exchange.arm(self._first_byte_at_s)
-        request, body = exchange.request_for(self.pool)
-        connection.send(self, request, body)
+        connection.send(self, exchange.request_head(self.pool), exchange.body)
 
     # --- the answer (upstream.Asker) ---------------------------------------------------------------
 
     def on_head(self, head: ResponseHead) -> None:
         """The answer's head: hold it, or take it as a failure."""
-        exchange = self._exchange
-        if head.status == 101:
-            self.on_garbled("an upgrade nobody asked for")
-            return
-        own_key = self.pool.has_key or exchange.generation.settings.tenants is not None
-        fault = failure.status_failure(head.status, head.retry_after, own_key, self.decision.region)
-        if fault is not None and exchange.attempt_failed(fault, may_pass_back=not fault.is_auth):
+        if head.status != 200 and self._is_failure(head):
             return
         self.head = head
         if head.load_metrics is not None:
             self._note_load(head.load_metrics)
         if head.is_event_stream and head.status == 200 and not head.is_encoded:
+            exchange = self._exchange
             self._scanner = FirstContent()
             self._commit_at_s = exchange.client.now_s() + exchange.generation.timeouts.commit_after
             exchange.arm(min(self._first_byte_at_s, self._commit_at_s))
 
+    def _is_failure(self, head: ResponseHead) -> bool:
+        """True when this answer is not the client's to have: the exchange has gone on without it."""
+        if head.status == 101:
+            self.on_garbled("an upgrade nobody asked for")
+            return True
+        own_key = self.pool.has_key or self._exchange.generation.settings.tenants is not None
+        fault = failure.status_failure(head.status, head.retry_after, own_key, self.decision.region)
+        return fault is not None and self._exchange.attempt_failed(fault, may_pass_back=not fault.is_auth)
+
     def on_payload(self, payload: bytes, is_complete: bool) -> None:
-        """Body bytes: relay them, or hold them until the commit point."""
-        if is_complete:
-            self._connection = None
+        """Body bytes up to the first content: hold them until the commit point, relay them behind it."""
         if self.is_committed:
-            if self._scanner is not None and payload:
-                self._look_for_content(payload)
-            self._exchange.relay(payload, is_complete, self._first_token_limit_s())
+            if payload and self._scanner is not None:
+                self._look_for_content(self._scanner, payload)
+            self._exchange.relay(payload, is_complete)
             return
         if payload:
             self._held.append(payload)
@@ -137,26 +138,29 @@ class Attempt:
         """From here on this endpoint's answer is the answer."""
         assert self.head is not None
         self.is_committed = True
-        held = b"".join(self._held)
-        self._held.clear()
+        held = self._held
         self._commit_at_s = NEVER_S
-        self._exchange.commit(self)
-        self._exchange.relay(held, is_complete, self._first_token_limit_s())
+        self._exchange.commit(self, held[0] if len(held) == 1 else b"".join(held), is_complete)
+        held.clear()
 
-    def _first_token_limit_s(self) -> float | None:
-        """Until when the first token must come; None once it has: then the limit is the gap between bytes."""
-        return None if self._scanner is None else self._first_byte_at_s
-
-    def _look_for_content(self, payload: bytes) -> None:
-        assert self._scanner is not None
-        if self._scanner.feed(payload) in (Verdict.CONTENT, Verdict.ERROR):
+    def _look_for_content(self, scanner: FirstContent, payload: bytes) -> None:
+        if scanner.feed(payload) in (Verdict.CONTENT, Verdict.ERROR):
             self._first_content()
+            self._exchange.mind_gaps()
 
     def _first_content(self) -> None:
+        """The first token is here: nothing behind it needs looking at."""
         self._scanner = None
         if self._ticket is not None:
             self._ticket.first_token()
         self._exchange.first_content()
+        if self._connection is not None:
+            self._connection.pass_on(self._exchange.relay)
+
+    @property
+    def first_token_limit_s(self) -> float | None:
+        """Until when the first token must come; None once it has: then the limit is the gap between bytes."""
+        return None if self._scanner is None else self._first_byte_at_s
 
     def on_lost(self, error: Exception | None) -> None:
         """The connection ended before the answer did."""
@@ -191,7 +195,8 @@ class Attempt:
     def on_deadline(self, now_s: float) -> None:
         """The deadline armed last has passed."""
         if self.is_committed:
-            self._exchange.cut("timeout", "timeout", "silent for too long")
+            if self._scanner is not None or not self._exchange.mind_gaps():
+                self._exchange.cut("timeout", "timeout", "silent for too long")
         elif self.head is not None and self._commit_at_s <= now_s < self._first_byte_at_s:
             self._commit(False)
         else:
@@ -199,12 +204,12 @@ class Attempt:
 
     def pause_reading(self) -> None:
         """The client is slow."""
-        if self._connection is not None:
+        if self._connection is not None and self._connection.asker is self:
             self._connection.pause_reading()
 
     def resume_reading(self) -> None:
         """The client reads again."""
-        if self._connection is not None:
+        if self._connection is not None and self._connection.asker is self:
             self._connection.resume_reading()
 
     # --- the end -----------------------------------------------------------------------------------
@@ -215,8 +220,8 @@ class Attempt:
             self._task.cancel()
             self._task = None
         connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.abort()
+        if connection is not None and connection.asker is self:
+            connection.abort()  # after a whole answer it is in the pool, or another's
         ticket, self._ticket = self._ticket, None
         if ticket is None:
             return

@@ -8,6 +8,7 @@ or of the deadline ring.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gslb.errors import ApiError, error_event
@@ -20,7 +21,7 @@ from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import write_record
 from gslb.routing.health import Outcome
 from gslb.routing.router import Decision, Refusal, one_line
-from gslb.wire.http1 import KEY_FIELDS, LAST_CHUNK, RequestHead, chunk, client_head, upstream_fields
+from gslb.wire.http1 import LAST_CHUNK, RequestHead, chunk, client_head, upstream_head
 from gslb.wire.paths import dialect_of, model_id_of
 from gslb.wire.sse import ends_between_events
 
@@ -35,10 +36,10 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_fields", "_is_chunked", "_is_done", "_is_paused", "_total_at_s", "admitted", "attempts",
-        "bytes_in", "bytes_out", "client", "explanation", "failures", "fence", "generation", "head", "home",
-        "is_event_stream", "predicted_ms", "reason", "request_id", "served_endpoint", "served_region",
-        "started_s", "status", "tail", "tried", "ttft_s",
+        "_attempt", "_clock", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_total_at_s", "_unsent",
+        "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures", "fence",
+        "generation", "head", "home", "is_event_stream", "predicted_ms", "reason", "request_id",
+        "served_endpoint", "served_region", "started_s", "status", "tail", "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -49,16 +50,20 @@ class Exchange:
         self.request_id = client.request_id(head)
         self.started_s = now_s
         self.admitted: Admitted | None = None
-        self._fields = b""
         self._total_at_s = NEVER_S
         # its attempts
         self._attempt: Attempt | None = None
         self.attempts = 0
         self.tried: list[str] = []
         self.failures: list[failure.Failure] = []
+        self._is_done = False
+        # the answer going out
+        self._write: Callable[[bytes], None] = client.write
+        self._clock = generation.door.deadlines
+        self._moved_at_s = now_s
+        self._unsent = b""
         self._is_chunked = False
         self._is_paused = False
-        self._is_done = False
         # for the record
         self.home = self.served_region = self.served_endpoint = self.reason = ""
         self.explanation: str | None = None
@@ -88,13 +93,13 @@ class Exchange:
         door = generation.door
         admitted = self.admitted = admit(self.head, body, self.client.place, generation, door.wall_s())
         if admitted.facts is None:
-            answer = generation.models_answer(model_id_of(self.head.path), admitted.rights.models)
+            answer = generation.models_answer(model_id_of(self.head.path), admitted.reading.rights.models)
             self._answer(200, answer, [], "ok")
             return None
         if door.is_stopping:
             raise _shutting_down()
         snapshot = door.fleet.snapshot
-        if self.head.first(b"x-gslb-explain") == b"1":
+        if admitted.reading.asks_why:
             choice, explanation = generation.router.explain(admitted.facts, snapshot, self.started_s)
             self.explanation = one_line(explanation)
         else:
@@ -106,9 +111,6 @@ class Exchange:
         generation.retry_budget.request(self.started_s)
         if generation.timeouts.total is not None:
             self._total_at_s = self.started_s + generation.timeouts.total
-        self._fields = upstream_fields(
-            self.head, self.request_id, self.client.forwarded_for, len(admitted.body), self.client.proto
-        )
         return choice
 
     # --- attempts ----------------------------------------------------------------------------------
@@ -122,22 +124,22 @@ class Exchange:
         self.tried.append(attempt.key)
         attempt.start(self.client.now_s())
 
-    def request_for(self, pool: EndpointPool) -> tuple[bytes, bytes]:
-        """(head, body) of the request as this pool's endpoint gets it: its Host, its key, nobody else's."""
-        assert self.admitted is not None
-        line = b"%b %b%b HTTP/1.1\r\n" % (self.head.method, pool.base_path, self.head.target)
+    def request_head(self, pool: EndpointPool) -> bytes:
+        """The request's head as this pool's endpoint gets it: its Host, its key, nobody else's."""
+        admitted = self.admitted
+        assert admitted is not None
+        # Without tenants gslb is transparent: the client's key is for the endpoint (DESIGN section 3).
         is_transparent = not pool.has_key and self.generation.settings.tenants is None
-        keys = self._client_keys() if is_transparent else b""
-        return b"%b%b%b%b" % (line, pool.fields, keys, self._fields), self.admitted.body
+        return upstream_head(
+            self.head, pool.base_path, pool.fields, admitted.reading.keys if is_transparent else b"",
+            len(admitted.body), self.client.forwarded_for, self.client.proto, self.request_id,
+        )  # fmt: skip
 
-    def _client_keys(self) -> bytes:
-        """Without tenants gslb is transparent: the client's key is for the endpoint (DESIGN section 3)."""
-        own = self.head.own
-        return b"".join(
-            b"%b: %b\r\n" % (name, values[0])
-            for name in KEY_FIELDS
-            if (values := own.get(name)) and name not in self.head.nominated
-        )
+    @property
+    def body(self) -> bytes:
+        """The request's body as endpoints get it."""
+        assert self.admitted is not None
+        return self.admitted.body
 
     def first_byte_limit_s(self) -> float:
         """How long an endpoint may take to the first byte: an answer that is not streamed is made whole first."""
@@ -194,16 +196,19 @@ class Exchange:
 
     def first_content(self) -> None:
         """The first token (or the first byte of an answer that is no stream) is here."""
-        self.ttft_s = self.client.now_s() - self.started_s
+        now_s = self._moved_at_s = self.client.now_s()
+        self.ttft_s = now_s - self.started_s
 
-    def commit(self, attempt: Attempt) -> None:
-        """This attempt's answer is the answer: hold its head for the first write."""
+    def commit(self, attempt: Attempt, held: bytes, is_complete: bool) -> None:
+        """This attempt's answer is the answer: write its head and what was held of its body."""
         head = attempt.head
         decision = attempt.decision
+        client = self.client
         assert head is not None
         self.status = head.status
         self.is_event_stream = head.is_event_stream
-        self._is_chunked = head.content_length is None and head.has_body and not self.head.is_http10
+        is_http10 = self.head.is_http10
+        self._is_chunked = head.content_length is None and head.has_body and not is_http10
         self._note_served(attempt)
         self.predicted_ms = decision.edge_ttft_ms
         fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
@@ -211,33 +216,41 @@ class Exchange:
         )  # fmt: skip
         if self.explanation is not None:
             fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
-        closes = not self.client.keeps_alive(self.head)
-        self.client.hold(client_head(head, fields, is_http10=self.head.is_http10, close=closes))
+        self._unsent = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
+        self._write = client.writer()
+        self.relay(held, is_complete)
+        if not (self._is_done or self._is_paused):
+            limit_s = attempt.first_token_limit_s
+            self.arm(client.now_s() + self.generation.timeouts.between_bytes if limit_s is None else limit_s)
 
-    def relay(self, payload: bytes, is_complete: bool, waits_until_s: float | None) -> None:
-        """Write payload in the client's framing, one write per call: this runs for every token.
-
-        `waits_until_s` is when the next byte must have come; None: after the usual gap.
-        """
-        if self._attempt is None:
-            return
-        out = payload
-        is_chunked = self._is_chunked
+    def relay(self, payload: bytes, is_complete: bool) -> None:
+        """Write more of the answer in the client's framing, one write per call: this runs for every token."""
         if payload:
-            self.bytes_out += len(payload)
-            self.tail.append(payload if len(payload) <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
-            if is_chunked:
-                out = chunk(payload)
+            size = len(payload)
+            self.bytes_out += size
+            self.tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
+            if self._is_chunked:
+                payload = b"%x\r\n%b\r\n" % (size, payload)
+        if self._unsent:
+            payload = self._unsent + payload
+            self._unsent = b""
         if is_complete:
-            self.client.write(out + LAST_CHUNK if is_chunked else out)
+            self._write(payload + LAST_CHUNK if self._is_chunked else payload)
             self._complete()
             return
-        self.client.write(out)
+        self._write(payload)
+        # The ring's clock is read once a tick: exact enough for a gap, and free.
+        self._moved_at_s = self._clock.now_s
+
+    def mind_gaps(self) -> bool:
+        """Wait for the next byte of the answer no longer than `between_bytes` after the last one; False when that
+        time is over."""
+        until_s = self._moved_at_s + self.generation.timeouts.between_bytes
+        if until_s <= self._clock.now_s:
+            return False
         if not self._is_paused:
-            if waits_until_s is None:
-                # The ring's clock is read once a tick: exact enough for a gap, and free.
-                waits_until_s = self.generation.door.deadlines.now_s + self.generation.timeouts.between_bytes
-            self.client.arm(waits_until_s if waits_until_s < self._total_at_s else self._total_at_s)
+            self.arm(until_s)
+        return True
 
     def _complete(self) -> None:
         """The answer went out whole."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
 from typing import cast
 
 from gslb.config.settings import Settings
@@ -57,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
     """One client connection (watched by the deadline ring)."""
 
     __slots__ = (
-        "_exchange", "_generation", "_held_write", "_is_closing", "_is_pumping", "_is_write_paused", "_listener",
+        "_exchange", "_generation", "_is_closing", "_is_pumping", "_is_write_paused", "_listener",
         "_peer", "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address", "deadline_s",
         "forwarded_for", "next_look_s", "now_s", "place", "proto",
     )  # fmt: skip
@@ -75,7 +76,6 @@ class ClientConnection(asyncio.Protocol):
         self._is_closing = self._is_pumping = self._is_write_paused = False
         self._stage = IN_HEAD  # a fresh connection owes a head
         self._exchange: Exchange | None = None
-        self._held_write = b""
         self.proto = b"http"
         self.deadline_s = self.next_look_s = NEVER_S
         # where the client is, by what the last request's forwarding fields said
@@ -168,12 +168,15 @@ class ClientConnection(asyncio.Protocol):
         """Start the next waiting request; with none waiting, mind the clock of what is being received."""
         if self._is_pumping or self._is_write_paused:
             return  # while the last answer is not out, another one would only fill memory
-        self._is_pumping = True
         reader = self._reader
-        while reader.ready and self._exchange is None and not (self._is_closing or self._is_write_paused):
-            head, body = reader.ready.popleft()
-            self._begin(head).start(body)
-        self._is_pumping = False
+        if reader.ready:
+            self._is_pumping = True
+            while reader.ready and self._exchange is None and not (self._is_closing or self._is_write_paused):
+                head, body = reader.ready.popleft()
+                self._begin(head).start(body)
+            self._is_pumping = False
+            if self._exchange is not None:
+                return
         transport = self._transport
         if self._exchange is not None or self._is_closing or self._is_write_paused or transport is None:
             return
@@ -250,17 +253,14 @@ class ClientConnection(asyncio.Protocol):
         if deadline_s < self.next_look_s:
             self._listener.door.deadlines.arm(self, deadline_s)
 
-    def hold(self, data: bytes) -> None:
-        """Keep `data` (an answer's head) for the next write."""
-        self._held_write = data
-
     def write(self, data: bytes) -> None:
-        """Write to the client, what was held first."""
-        if self._held_write:
-            data = self._held_write + data
-            self._held_write = b""
-        if data and self._transport is not None and not self._is_closing:
+        """Write to the client."""
+        if self._transport is not None and not self._is_closing:
             self._transport.write(data)
+
+    def writer(self) -> Callable[[bytes], None]:
+        """The shortest way to write, for as long as the running exchange is not done."""
+        return self.write if self._transport is None else self._transport.write
 
     def error_body(self, error: ApiError, head: RequestHead, fields: list[Field]) -> bytes:
         """The body of `error` in the path's dialect; adds Retry-After where the error knows one."""
@@ -285,8 +285,6 @@ class ClientConnection(asyncio.Protocol):
         """
         if self._transport is None or self._is_closing:
             return
-        if self._held_write:
-            self.write(b"")
         exchange = self._exchange
         if exchange is not None and exchange.head.is_http10:
             sock = self._transport.get_extra_info("socket")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from gslb.proxy.upstream import UpstreamConnection
+from gslb.wire.known_answer import KnownAnswer
 
 _KEEP_ALIVE_MARGIN_S = 0.5
 """How long before an endpoint's announced limit its connections are retired: a request may be on its way."""
@@ -88,6 +89,7 @@ class EndpointPool:
         self._idle: list[UpstreamConnection] = []
         self._all: set[UpstreamConnection] = set()
         self.opened = 0
+        self.known_answer = KnownAnswer()
         self.base_path = parts.path.encode("ascii")
         self.fields = b"Host: %b\r\n" % parts.netloc.encode("idna" if not parts.netloc.isascii() else "ascii")
         self.has_key = api_key is not None

@@ -62,7 +62,7 @@ def _values(
     head = exchange.head
     return (
         exchange.generation.door.wall_s(), exchange.request_id, client.address, client.place.country,
-        admitted.rights.name if admitted else "", head.method, head.path, facts.model if facts else None,
+        admitted.reading.rights.name if admitted else "", head.method, head.path, facts.model if facts else None,
         facts.is_stream if facts else False, exchange.status, outcome, exchange.home, exchange.served_region,
         exchange.served_endpoint, exchange.attempts, exchange.predicted_ms, exchange.ttft_s, duration_s,
         len(head.target) + exchange.bytes_in, exchange.bytes_out, prompt_tokens, completion_tokens,

@@ -7,6 +7,7 @@ used again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
@@ -42,8 +43,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_bodies", "_head", "_head_bytes", "_head_is_new", "_head_is_whole", "_is_complete", "_is_dirty",
-        "_keeps_alive", "_parser", "asker", "has_answered", "idle_since_s", "is_lost", "pool", "requests",
-        "transport",
+        "_is_in_body", "_keeps_alive", "_parser", "_sink", "asker", "has_answered", "idle_since_s", "is_lost",
+        "pool", "requests", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: EndpointPool) -> None:
@@ -62,9 +63,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_is_new = False
         self._head_is_whole = False
+        self._is_in_body = False
+        """The head is handed on and the end is not there: what comes is more of the body, or a fault."""
         self._bodies: list[bytes] = []
         self._is_complete = False
         self._keeps_alive = False
+        self._sink: Callable[[bytes, bool], None] = _to_nobody
 
     @property
     def is_reused(self) -> bool:
@@ -74,6 +78,7 @@ class UpstreamConnection(asyncio.Protocol):
     def send(self, asker: Asker, request: bytes, body: bytes) -> None:
         """Write one request; its answer goes to `asker`."""
         self.asker = asker
+        self._sink = asker.on_payload
         self.requests += 1
         self.has_answered = False
         self._head = None
@@ -87,9 +92,15 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             transport.write(request + body)
 
+    def pass_on(self, sink: Callable[[bytes, bool], None]) -> None:
+        """From now on the body goes to `sink` instead of the asker's `on_payload`: one step less per token."""
+        self._sink = sink
+
     def abort(self) -> None:
         """Drop the connection at once: that is how vLLM learns to free the GPU."""
         self.asker = None
+        self._sink = _to_nobody
+        self._is_in_body = False
         self.is_lost = True
         if self.transport is not None:
             self.transport.abort()
@@ -111,28 +122,57 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        asker = self.asker
-        if asker is None:
-            self.abort()  # nobody asked: these bytes must never become the next request's answer
-            return
-        self.has_answered = True
         fault: str | None = None
+        if self._head is None and self._recognised(data):
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             fault = "an upgrade nobody asked for"
         except httptools.HttpParserError as error:
             fault = f"no HTTP answer ({type(error).__name__})"
+        if self._is_in_body and fault is None:
+            bodies = self._bodies
+            if bodies:  # more of a body, the commonest case
+                self._sink(bodies.pop() if len(bodies) == 1 else self._joined(), False)
+            return
+        self._look(data, fault)
+
+    def _recognised(self, data: bytes) -> bool:
+        """Take a whole answer whose head is the one this endpoint always sends: the parser need not see it."""
+        asker = self.asker
+        if asker is None or (found := self.pool.known_answer.match(data)) is None:
+            return False
+        head, body = found
+        self._head = head
+        self.has_answered = self._head_is_whole = self._is_complete = self._keeps_alive = True
+        asker.on_head(head)
+        if self.asker is asker:
+            self._finish()
+            asker.on_payload(body, True)
+        return True
+
+    def _joined(self) -> bytes:
+        joined = b"".join(self._bodies)
+        self._bodies.clear()
+        return joined
+
+    def _look(self, data: bytes, fault: str | None) -> None:
+        """What came is not just more of a body."""
+        asker = self.asker
+        if asker is None:
+            self.abort()  # nobody asked: these bytes must never become the next request's answer
+            return
+        self.has_answered = True
         if not self._head_is_whole:
             self._head_bytes += len(data)
             if self._head_bytes > _MAX_HEAD_BYTES:
                 fault = fault or "a head without end"
-        elif fault is None and not (self._head_is_new or self._is_complete):
-            if self._bodies:  # more of a body, the commonest case
-                bodies, self._bodies = self._bodies, []
-                asker.on_payload(bodies[0] if len(bodies) == 1 else b"".join(bodies), False)
-            return
+        head = self._head
+        is_first = self._head_is_new
         self._deliver(asker, fault)
+        if is_first and self._is_complete and head is not None and not self._head_bytes:
+            self.pool.known_answer.learn(data, head)
 
     def _deliver(self, asker: Asker, fault: str | None) -> None:
         """Hand on what the parser found; `fault` is what it stumbled over behind that."""
@@ -150,17 +190,17 @@ class UpstreamConnection(asyncio.Protocol):
                     self._bodies.clear()  # the head alone made the asker leave
                     return
         if self._bodies or self._is_complete:
-            bodies = self._bodies
-            payload = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-            self._bodies = []
+            payload = self._joined()
             is_complete = self._is_complete
+            sink = self._sink
             if is_complete:
                 self._is_dirty = self._is_dirty or fault is not None  # a fault behind a whole answer
                 self._finish()
-            asker.on_payload(payload, is_complete)
+            sink(payload, is_complete)
         if fault is not None and self.asker is asker:
             self.abort()
             asker.on_garbled(fault)
+        self._is_in_body = self._head_is_whole and self.asker is asker and not self._is_complete
 
     def _finish(self) -> None:
         """The answer is whole: back to the pool, if everything about it was clean."""
@@ -187,7 +227,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         head = self._head
         if exc is None and head is not None and head.ends_at_close and not self._is_complete:
-            asker.on_payload(b"", True)
+            self._sink(b"", True)
         else:
             asker.on_lost(exc)
 
@@ -223,3 +263,8 @@ class UpstreamConnection(asyncio.Protocol):
         head = self._head
         if head is not None and head.status >= 200:
             self._is_complete = True
+            self._is_in_body = False
+
+
+def _to_nobody(_payload: bytes, _is_complete: bool) -> None:
+    """Where a body goes that nobody waits for."""

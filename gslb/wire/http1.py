@@ -156,16 +156,38 @@ def good_request_id(values: list[bytes] | None) -> bytes | None:
     return None
 
 
-def upstream_fields(
-    head: RequestHead, request_id: bytes, forwarded_for: bytes, body_bytes: int, proto: bytes
+def upstream_head(
+    head: RequestHead,
+    base_path: bytes,
+    endpoint_lines: bytes,
+    key_lines: bytes,
+    body_bytes: int,
+    forwarded_for: bytes,
+    proto: bytes,
+    request_id: bytes,
 ) -> bytes:
-    """The field lines every attempt of a request shares: all but Host and the keys. Ends with a blank line."""
+    """The head an endpoint gets for a client's request. `endpoint_lines` are its Host and key, `key_lines` the
+    client's own key where it passes; all lines end in CRLF."""
     lines = head.passed_lines
     if lines is None:  # a head that repeats on its connection keeps them
         lines = head.passed_lines = _passed_lines(head)
-    return b"%bContent-Length: %d\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Request-Id: %b\r\n\r\n" % (
-        lines, body_bytes, forwarded_for, proto, request_id,
+    return (
+        b"%b %b%b HTTP/1.1\r\n%b%b%bContent-Length: %d\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n"
+        b"X-Request-Id: %b\r\n\r\n"
+    ) % (
+        head.method, base_path, head.target, endpoint_lines, key_lines, lines, body_bytes, forwarded_for, proto,
+        request_id,
     )  # fmt: skip
+
+
+def key_lines(head: RequestHead) -> bytes:
+    """The client's own key as lines for an endpoint, where it may pass."""
+    own = head.own
+    return b"".join(
+        b"%b: %b\r\n" % (name, values[0])
+        for name in KEY_FIELDS
+        if (values := own.get(name)) and name not in head.nominated
+    )
 
 
 def _passed_lines(head: RequestHead) -> bytes:
@@ -189,7 +211,7 @@ class ResponseHead:
 
     __slots__ = (
         "content_length", "fields", "is_chunked", "is_encoded", "is_event_stream", "keep_alive_s",
-        "load_metrics", "reason", "retry_after", "status",
+        "load_metrics", "passed_lines", "reason", "retry_after", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -203,6 +225,21 @@ class ResponseHead:
         self.retry_after: bytes | None = None
         self.keep_alive_s: int | None = None
         self.load_metrics: bytes | None = None
+        self.passed_lines: bytes | None = None
+        """Status line and passed fields as a client gets them, once they are made."""
+
+    def again(self, content_length: int, passed_lines: bytes) -> ResponseHead:
+        """The head of a later answer that differs in its length and in values of what passes only. Its fields are
+        in `passed_lines` and nowhere else."""
+        head = ResponseHead()
+        head.status = self.status
+        head.reason = self.reason
+        head.content_length = content_length
+        head.is_encoded = self.is_encoded
+        head.is_event_stream = self.is_event_stream
+        head.keep_alive_s = self.keep_alive_s
+        head.passed_lines = passed_lines
+        return head
 
     @property
     def has_body(self) -> bool:
@@ -280,14 +317,19 @@ def _note_field(head: ResponseHead, kind: int, value: bytes) -> None:
 
 def client_head(head: ResponseHead, gslb_fields: bytes, *, is_http10: bool, close: bool) -> bytes:
     """The head a client gets for an upstream's answer: its status and fields, gslb's framing and fields."""
+    framing = b""
+    if head.content_length is not None and head.status != 204:
+        framing = b"content-length: %d\r\n" % head.content_length
+    elif head.has_body and not is_http10:
+        framing = b"transfer-encoding: chunked\r\n"
+    end = b"connection: close\r\n\r\n" if close else b"\r\n"
+    return b"%b%b%b%b" % (head.passed_lines or passed_lines(head), framing, gslb_fields, end)
+
+
+def passed_lines(head: ResponseHead) -> bytes:
+    """Status line and field lines of an upstream's finished head that pass to a client."""
     lines = [b"HTTP/1.1 %d %b\r\n" % (head.status, head.reason or REASONS.get(head.status, b""))]
     lines += [b"%b: %b\r\n" % field for field in head.fields]
-    if head.content_length is not None and head.status != 204:
-        lines.append(b"content-length: %d\r\n" % head.content_length)
-    elif head.has_body and not is_http10:
-        lines.append(b"transfer-encoding: chunked\r\n")
-    lines.append(gslb_fields)
-    lines.append(b"connection: close\r\n\r\n" if close else b"\r\n")
     return b"".join(lines)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.wire.http1 import ResponseHead
+from gslb.wire.known_answer import KnownAnswer
 
 
 class Transport:
@@ -49,6 +50,7 @@ class Pool:
     def __init__(self) -> None:
         self.returned: list[UpstreamConnection] = []
         self.idle_limits: list[float] = []
+        self.known_answer = KnownAnswer()
 
     def give_back(self, connection: UpstreamConnection) -> None:
         self.returned.append(connection)
@@ -286,3 +288,25 @@ def test_reset_is_told_with_its_reason() -> None:
     assert waiter.end == "lost"
     head: Any = waiter.head
     assert head.status == 200
+
+
+REPEATED = b"HTTP/1.1 200 OK\r\ndate: Mon, 30 Nov 2026 02:31:%02d GMT\r\ncontent-length: %d\r\n\r\n"
+
+
+def test_answers_whose_head_repeats_are_as_if_parsed() -> None:
+    line = Line()
+    for number in (0, 1, 2, 13, 300):
+        body = b"b" * number
+        waiter = line.ask()
+        line.receive([REPEATED % (number % 60, number) + body])
+        assert (waiter.payload, waiter.end) == (body, "complete")
+        assert line.connection.has_answered
+    assert len(line.pool.returned) == 5
+    waiter = line.ask()
+    whole = REPEATED % (7, 5) + b"hello"
+    line.receive([whole[:40], whole[40:]])
+    assert (waiter.payload, waiter.end) == (b"hello", "complete"), "one in pieces is parsed, in between"
+    waiter = line.ask()
+    line.receive([whole + b"HTTP/1.1 200 OK\r\n"])
+    assert (waiter.payload, waiter.end) == (b"hello", "complete")
+    assert line.transport.is_aborted, "bytes behind it still end the connection"

@@ -18,8 +18,9 @@ from gslb.wire.http1 import (
     finish_head,
     finish_response_head,
     good_request_id,
+    key_lines,
     local_answer,
-    upstream_fields,
+    upstream_head,
 )
 
 Fields = list[tuple[bytes, bytes]]
@@ -119,8 +120,11 @@ def test_what_goes_upstream() -> None:
         (b"Authorization", b"Bearer k"), (b"Content-Length", b"9"), (b"X-Forwarded-For", b"9.9.9.9"),
     )  # fmt: skip
     finish_head(made)
-    assert upstream_fields(made, b"r1", b"10.0.0.1", 5, b"https") == (
-        b"X-A: 1\r\nx-a: 2\r\nContent-Type: application/json\r\nX-Forwarded-Host: a\r\nVia: 1.0 p, 1.1 gslb\r\n"
+    made.method, made.target = b"POST", b"/v1/x?a=b"
+    host = b"Host: e:8000\r\n"
+    assert upstream_head(made, b"/base", host, key_lines(made), 5, b"10.0.0.1", b"https", b"r1") == (
+        b"POST /base/v1/x?a=b HTTP/1.1\r\nHost: e:8000\r\nauthorization: Bearer k\r\nX-A: 1\r\nx-a: 2\r\n"
+        b"Content-Type: application/json\r\nX-Forwarded-Host: a\r\nVia: 1.0 p, 1.1 gslb\r\n"
         b"Content-Length: 5\r\nX-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Request-Id: r1\r\n\r\n"
     )
 
