@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench test-real lock clean
+.PHONY: demo test lint format native test-native bench test-real lock clean
 
 # The pinned environment; made again when the lock changes.
 $(VENV)/.ready: requirements-test.lock pyproject.toml
@@ -27,7 +27,18 @@ format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+native: build/native/.ready ## the hot rooms compiled to build/native; needs a C compiler
+
+build/native/.ready: $(VENV)/.ready $(shell find gslb -name '*.py')
+	$(BIN)/python -m gslb.native build/native
+	touch $@
+
+test-native: build/native/.ready ## the tests over real sockets against the compiled rooms
+	cp -r tests benchmarks config README.md Makefile pyproject.toml build/native/
+	cd build/native && ../../$(BIN)/python -m pytest tests/system tests/wire tests/routing
+
 bench: $(VENV)/.ready ## CPU per request and event beside nginx and others found on this machine
+	if command -v $${CC:-cc} >/dev/null; then $(MAKE) build/native/.ready; fi
 	$(BIN)/python benchmarks/datapath.py
 
 test-real: $(VENV)/.ready ## two real vLLM servers on the CPU as two regions; installs 3.5 GB on first use
