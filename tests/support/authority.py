@@ -56,6 +56,12 @@ class Authority:
         return context
 
     @staticmethod
+    def serial(cert: Path) -> str:
+        """The serial number, as `getpeercert` spells it."""
+        asked = ["openssl", "x509", "-in", str(cert), "-noout", "-serial"]
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip().partition("=")[2]
+
+    @staticmethod
     def _run(*command: str) -> None:
         subprocess.run(["openssl", *command], check=True, capture_output=True)
 
