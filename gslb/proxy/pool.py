@@ -27,6 +27,16 @@ class ConnectFailed(Exception):
         self.why = why
 
 
+def _connect_failure(error: OSError, is_tls: bool) -> ConnectFailed:
+    """What went wrong: with TLS a connection that breaks before it is there broke within the handshake."""
+    if isinstance(error, ssl.SSLError):
+        why = getattr(error, "verify_message", None) or error.reason or "refused"
+        return ConnectFailed("tls_error", f"TLS: {why}")
+    if is_tls and isinstance(error, (ConnectionResetError, ConnectionAbortedError)):
+        return ConnectFailed("tls_error", "TLS: the handshake was broken off")
+    return ConnectFailed("connect_error", error.strerror or "connection failed")
+
+
 class Resolver:
     """Host name to addresses, kept for `keep_s`; a failed look-up keeps the last known addresses."""
 
@@ -134,11 +144,8 @@ class EndpointPool:
                     lambda: UpstreamConnection(self), address, self._port,
                     ssl=self._tls, server_hostname=self._server_name,
                 )  # fmt: skip
-            except (ssl.SSLError, ssl.CertificateError) as error:
-                why = getattr(error, "verify_message", None) or getattr(error, "reason", None) or "refused"
-                failure = ConnectFailed("tls_error", f"TLS: {why}")
-            except OSError as error:
-                failure = ConnectFailed("connect_error", error.strerror or "connection failed")
+            except OSError as error:  # ssl.SSLError is one
+                failure = _connect_failure(error, self._tls is not None)
             else:
                 self.opened += 1
                 self._all.add(connection)

@@ -100,8 +100,8 @@ class RunningEdge:
         client = await RawClient.connect(self.port, 4096, self.tls)
         self._clients.append(client)
         assert client.transport is not None
-        client.transport.pause_reading()
         await until(lambda: self.edge.counters.open_connections == 1, "a single connection")
+        client.transport.pause_reading()
         (connection,) = self.edge._listener.connections
         transport = connection._transport
         assert transport is not None

@@ -1,4 +1,4 @@
-"""What holds in plain holds over TLS: the tests of streams, cut streams, back-pressure and departures once more."""
+"""What holds in plain holds over TLS: the tests of streams, cut streams, back-pressure and departures again."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.system.test_streaming import (  # noqa: F401 - the same
     test_fc_07_payload_passes_as_bytes_and_a_comment_at_once,
     test_fc_07_the_same_bytes_come_out_wherever_they_are_cut,
     test_fc_08_a_cut_stream_never_looks_complete,
-    test_fc_08_e_an_answer_that_ends_at_close_is_complete,
     test_fc_08_an_http_10_client_is_reset_when_its_stream_is_cut,
     test_fc_08_c_a_short_answer_with_a_length,
+    test_fc_08_e_an_answer_that_ends_at_close_is_complete,
     test_fc_09_a_one_error_event_between_events,
     test_fc_11_events_pass_one_by_one_without_compression,
     test_fc_11_no_delay_on_both_sockets,

@@ -79,7 +79,8 @@ def test_both_forms_of_time(authority: Authority, not_after: str, ends_at: float
         "default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n"
     )
     subprocess.run(
-        ["openssl", "ca", "-batch", "-notext", "-config", str(tmp_path / "conf"), "-ss_cert", str(tmp_path / "first"),
+        ["openssl", "ca", "-batch", "-notext", "-config", str(tmp_path / "conf"),
+         "-ss_cert", str(tmp_path / "first"),
          "-cert", str(authority.ca_file), "-keyfile", str(authority.ca_file.with_suffix(".key")),
          "-enddate", not_after, "-out", str(cert)],
         check=True, capture_output=True,
@@ -93,7 +94,11 @@ def test_damaged_certificates_are_errors_wherever_they_are_cut(authority: Author
     for cut in range(1, len(whole), 7):
         with pytest.raises(ValueError, match=r"certificate"):
             read_certificate(ssl.DER_cert_to_PEM_cert(whole[:cut]).encode())
-    for text in (b"", b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----", b"-----BEGIN CERTIFICATE-----"):
+    for text in (
+        b"",
+        b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----",
+        b"-----BEGIN CERTIFICATE-----",
+    ):
         with pytest.raises(ValueError, match=r"certificate"):
             read_certificate(text)
 
