@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from gslb.admin.api import AdminServer
 from gslb.admin.edge import ExplainQuery
 from gslb.config.fields import split_host_port
+from gslb.config.files import FileWatch
 from gslb.config.load import load_config
 from gslb.config.problems import ConfigErrors
 from gslb.config.settings import Settings
@@ -26,12 +27,15 @@ from gslb.proxy.generation import Door, Generation, build_pools
 from gslb.proxy.listener import Listener
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import log_record
+from gslb.proxy.tls_server import TlsServer
 from gslb.routing.health import HealthMarks
 from gslb.routing.view import FleetView
 from gslb.types import ForcedState
 
 _log = logging.getLogger("gslb")
 _FIRST_ROUND_S = 2.0
+_HOUSEKEEPING_S = 0.5
+"""A changed file is noticed at one look and trusted at the next: in force within 1 s and the time to read it."""
 _NEEDS_RESTART = ("listen", "admin", "workers", "observability")
 
 
@@ -48,7 +52,7 @@ class Edge:
     """One running gslb (an `admin.AdminEdge`). Build it inside the event loop that runs it."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str], dice: Random | None = None) -> None:
-        """Raises OSError when the access log cannot be opened, ssl.SSLError for a bad CA file."""
+        """Raises OSError when the access log cannot be opened."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._environ = environ
@@ -56,7 +60,8 @@ class Edge:
         self._settings = settings
         self._started_s = time.time()
         self._is_started = False
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsServer | None = None
+        self._watch = FileWatch(settings.files)
         self._housekeeping: asyncio.Task[None] | None = None
         self.counters = Counters()
         self.fleet = FleetView(health_marks(settings))
@@ -83,7 +88,11 @@ class Edge:
         if not await self.observer.first_round(_FIRST_ROUND_S):
             _log.warning("not every endpoint has answered its first probe; listening all the same")
         host, port = split_host_port(config.listen)
-        self._server = await self._loop.create_server(self._listener, host, port, backlog=4096)
+        if self._settings.server_tls is not None:
+            self._server = TlsServer(self._loop, self._listener)
+            await self._server.start(host, port)
+        else:
+            self._server = await self._loop.create_server(self._listener, host, port, backlog=4096)
         self._is_started = True
 
     @property
@@ -121,10 +130,12 @@ class Edge:
 
     async def _keep_house(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_HOUSEKEEPING_S)
             now_s = self._loop.time()
             for pool in list(self._pools.values()):
                 pool.retire(now_s)
+            if self._settings.config.watch and self._watch.look():
+                self.reload()
 
     # --- admin.AdminEdge ----------------------------------------------------------------------------
 
@@ -167,13 +178,16 @@ class Edge:
         """Read the file again; all or nothing. The problems that kept the running configuration, if any."""
         try:
             settings = load_config(self._settings.source_path, self._environ)
-            problems = self._needs_restart(settings)
-            if not problems:
-                self._apply(settings)
         except ConfigErrors as errors:
             problems = [str(problem) for problem in errors.problems]
-        except (OSError, ssl.SSLError) as error:
-            problems = [f"{self._settings.source_path}: {error}"]
+            self._watch.expect_refused(errors.files)
+        else:
+            problems = self._needs_restart(settings)
+            if problems:
+                self._watch.expect_refused(settings.files)
+            else:
+                self._apply(settings)
+                self._watch.expect(settings.files)
         if problems:
             self.counters.config_reload_failures += 1
             for problem in problems:
@@ -183,13 +197,20 @@ class Edge:
         return problems
 
     def _needs_restart(self, settings: Settings) -> list[str]:
-        return [
-            f"{settings.source_path}: {name}: a change here needs a restart; nothing was applied"
+        changed = [
+            name
             for name in _NEEDS_RESTART
             if getattr(settings.config, name) != getattr(self._settings.config, name)
         ]
+        if (settings.server_tls is None) != (self._settings.server_tls is None):
+            changed.append("tls.certificates")
+        where = settings.source_path
+        return [f"{where}: {name}: a change here needs a restart; nothing was applied" for name in changed]
 
     def _apply(self, settings: Settings) -> None:
+        if settings.server_tls == self._settings.server_tls:
+            # Made of the same files: the context in use knows its clients' sessions, the new one would not.
+            settings = replace(settings, server_tls=self._settings.server_tls)
         pools = build_pools(self._loop, settings, self._pools, self._settings)
         generation = Generation(self._door, settings, pools, self._dice)
         # Nothing below can fail: from here the new generation is in force as a whole.

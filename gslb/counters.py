@@ -50,3 +50,4 @@ class Counters:
         self.config_reload_failures = 0
         self.open_connections = 0
         self.open_exchanges = 0
+        self.tls_handshake_failures = 0

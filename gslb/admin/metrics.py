@@ -48,6 +48,11 @@ class EdgeCollector(Collector):
         yield _counter(
             "gslb_config_reload_failures", "Configurations refused at a reload.", counters.config_reload_failures
         )
+        yield _counter(
+            "gslb_tls_handshake_failures",
+            "Client connections closed before their TLS handshake was done.",
+            counters.tls_handshake_failures,
+        )
         yield _gauge("gslb_open_connections", "Client connections open now.", counters.open_connections)
         yield _gauge("gslb_open_exchanges", "Requests under way now.", counters.open_exchanges)
 

@@ -1,4 +1,4 @@
-"""Keys and certificates named in the configuration: read once, never shown.
+"""Keys named in the configuration: read once, never shown.
 
 No message repeats the name of a variable or file unless it looks like one: people paste the key itself there.
 """
@@ -6,7 +6,6 @@ No message repeats the name of a variable or file unless it looks like one: peop
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,13 +44,3 @@ def _checked(value: str, holder: str) -> str:
     if not _KEY.fullmatch(key):
         raise ValueError(f"{holder} holds no key: a key is one line of visible ASCII characters without spaces")
     return key
-
-
-def check_authorities(path: Path) -> None:
-    """Raise ValueError unless `path` is a PEM file of certificates."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=str(path))
-    except ssl.SSLError:
-        raise ValueError("the file holds no PEM certificates") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from gslb.config.countries import country_groups
 from gslb.config.fields import endpoint_address
+from gslb.config.files import mark_file
 from gslb.config.meaning import Findings, alias_chain, check_meaning
 from gslb.config.problems import ConfigErrors, Problem
 from gslb.config.report import Report
@@ -21,6 +23,7 @@ from gslb.geo.client_address import TrustedProxies
 from gslb.geo.locate import Locator
 from gslb.policy.residency import ResidencyFence, ResidencyFenceRule
 from gslb.policy.tenants import TenantDirectory, TenantRights
+from gslb.tls.contexts import ClientTls
 from gslb.types import Endpoint, Purchase, Region
 
 _MOST_BYTES = 16 * 1024 * 1024
@@ -32,7 +35,13 @@ def load_config(path: str | Path, environ: Mapping[str, str]) -> Settings:
     Relative paths in it start at its own directory. Raises ConfigErrors, and nothing else, with every problem
     found: of the YAML, of the shape and of the meaning, also of the files and variables it names.
     """
-    return check_text(_read(path), str(path), environ, Path(path).parent)
+    marks = {Path(path).absolute(): mark_file(Path(path))}
+    try:
+        settings = check_text(_read(path), str(path), environ, Path(path).parent)
+    except ConfigErrors as errors:
+        errors.files |= marks
+        raise
+    return replace(settings, files=marks | dict(settings.files))
 
 
 def _read(path: str | Path) -> str:
@@ -73,14 +82,15 @@ def check_text(text: str, filename: str, environ: Mapping[str, str], base_dir: P
     report.end_layer()
     findings = check_meaning(report, environ, base_dir)
     if config is None or report.problems:
-        raise ConfigErrors(report.problems)
-    return _ready(config, findings, filename, base_dir)
+        raise ConfigErrors(report.problems, findings.files)
+    return _ready(config, findings, filename)
 
 
-def _ready(config: Config, findings: Findings, filename: str, base_dir: Path) -> Settings:
+def _ready(config: Config, findings: Findings, filename: str) -> Settings:
     regions: list[Region] = []
     endpoints: list[Endpoint] = []
     endpoint_configs: dict[str, EndpointConfig] = {}
+    endpoint_tls: dict[str, ClientTls] = {}
     api_keys: dict[str, str] = {}
     for name, stated in config.regions.items():
         region = _region(name, stated, findings)
@@ -88,7 +98,9 @@ def _ready(config: Config, findings: Findings, filename: str, base_dir: Path) ->
         for index, endpoint_config in enumerate(stated.endpoints):
             endpoint = _endpoint(region, endpoint_config, config)
             endpoints.append(endpoint)
-            endpoint_configs[endpoint.key] = _with_absolute_paths(endpoint_config, base_dir)
+            endpoint_configs[endpoint.key] = endpoint_config
+            if (tls := findings.endpoint_tls.get(("regions", name, "endpoints", index))) is not None:
+                endpoint_tls[endpoint.key] = tls
             for source in ("api_key_env", "api_key_file"):
                 if (key := findings.keys.get(("regions", name, "endpoints", index, source))) is not None:
                     api_keys[endpoint.key] = key
@@ -98,12 +110,15 @@ def _ready(config: Config, findings: Findings, filename: str, base_dir: Path) ->
         regions=tuple(regions),
         endpoints=tuple(endpoints),
         endpoint_configs=endpoint_configs,
+        endpoint_tls=endpoint_tls,
+        server_tls=findings.server_tls,
         edge_place=findings.places.get(("edge", "location")),
         locator=_locator(config, findings),
         trusted_proxies=TrustedProxies(config.geo.trusted_proxies),
         residency=_residency(config),
         aliases={alias: alias_chain(alias, targets)[-1] for alias in targets},
         source_path=filename,
+        files=findings.files,
         tenants=_tenants(config, findings) if config.tenants else None,
         api_keys=api_keys,
         admin_token=findings.keys.get(("admin", "token_env")),
@@ -137,12 +152,6 @@ def _endpoint(region: Region, stated: EndpointConfig, config: Config) -> Endpoin
         prefill_ms_per_token=config.routing.prefill_per_token * 1000,
         slot_hold_ms=config.routing.slot_hold * 1000,
     )
-
-
-def _with_absolute_paths(stated: EndpointConfig, base_dir: Path) -> EndpointConfig:
-    if stated.tls_ca_file is None:
-        return stated
-    return stated.model_copy(update={"tls_ca_file": str((base_dir / stated.tls_ca_file).absolute())})
 
 
 def _locator(config: Config, findings: Findings) -> Locator:

@@ -11,13 +11,16 @@ from pathlib import Path
 
 from gslb.config.countries import country_problem
 from gslb.config.fields import endpoint_address, split_host_port
-from gslb.config.keyfiles import check_authorities, key_from_file, key_from_variable
+from gslb.config.files import FileMark, mark_file
+from gslb.config.keyfiles import key_from_file, key_from_variable
 from gslb.config.problems import KeyPath, path_text
 from gslb.config.report import Report
 from gslb.config.schema import Config
+from gslb.config.tls_files import TlsFiles
 from gslb.config.wording import suggestion
 from gslb.geo.locate import MmdbReader, open_database
 from gslb.geo.place import UnknownLocation, jurisdictions_of, parse_location
+from gslb.tls.contexts import ClientTls, ServerTls
 from gslb.types import Place
 
 _EVERY_ADDRESS = frozenset(("0.0.0.0", "::", "*"))
@@ -28,12 +31,16 @@ class Findings:
     """What was learnt while checking, by the path it was read from, so that nothing is read twice.
 
     `jurisdictions` maps a region's name to what holds there, None where a mistake keeps it unknown.
+    `endpoint_tls` is by the path of the endpoint. `files` has what each file named was when it was read.
     """
 
     places: dict[KeyPath, Place] = field(default_factory=dict)
     keys: dict[KeyPath, str] = field(default_factory=dict, repr=False)
     jurisdictions: dict[str, frozenset[str] | None] = field(default_factory=dict)
     database: MmdbReader | None = None
+    endpoint_tls: dict[KeyPath, ClientTls] = field(default_factory=dict)
+    server_tls: ServerTls | None = None
+    files: dict[Path, FileMark] = field(default_factory=dict)
 
 
 def check_meaning(report: Report, environ: Mapping[str, str], base_dir: Path) -> Findings:
@@ -71,7 +78,9 @@ def _keys(report: Report, findings: Findings, environ: Mapping[str, str], base_d
         return key_from_variable(name, environ)
 
     def from_file(name: str) -> str:
-        return key_from_file(base_dir / name)
+        path = (base_dir / name).absolute()
+        findings.files[path] = mark_file(path)
+        return key_from_file(path)
 
     sources: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
         (("admin", "token_env"), from_variable),
@@ -101,15 +110,15 @@ def _tenant_keys(report: Report, findings: Findings) -> None:
 
 def _files(report: Report, findings: Findings, base_dir: Path) -> None:
     for path, name in report.source.texts("geo", "database"):
+        file = (base_dir / name).absolute()
+        findings.files[file] = mark_file(file)
         try:
-            findings.database = open_database(_regular_file(base_dir / name))
+            findings.database = open_database(_regular_file(file))
         except ValueError as error:
             report.add(path, str(error))
-    for path, name in report.source.texts("regions", "*", "endpoints", "*", "tls_ca_file"):
-        try:
-            check_authorities(_regular_file(base_dir / name))
-        except ValueError as error:
-            report.add(path, str(error))
+    tls = TlsFiles(report, base_dir, findings.files)
+    findings.endpoint_tls = tls.endpoints()
+    findings.server_tls = tls.listener()
 
 
 def _regular_file(path: Path) -> Path:

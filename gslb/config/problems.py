@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
+
+from gslb.config.files import FileMark
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indexes from the top of the file down."""
@@ -64,8 +68,10 @@ class Problem:
 
 
 class ConfigErrors(Exception):
-    """A configuration cannot be used. `problems` has all that is wrong with it, in the order of the file."""
+    """A configuration cannot be used. `problems` has all that is wrong with it, in the order of the file, `files`
+    what the files were that it was read from: the cure may come to any of them."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], files: Mapping[Path, FileMark] | None = None) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+        self.files = dict(files or {})

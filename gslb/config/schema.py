@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from gslb.config.fields import EndpointUrl, HostPort, Name, Network, Ratio, TimeText, UrlPath
 from gslb.config.units import Duration, PositiveDuration, Size
@@ -21,6 +21,11 @@ POLICY_NAMES: tuple[str, ...] = get_args(PolicyName)
 """Names of the routing policies, the default first."""
 
 Count = Annotated[int, Field(ge=1)]
+
+
+def _unquoted_version(value: object) -> object:
+    """`1.2` without quotes is a number to YAML."""
+    return str(value) if isinstance(value, float) else value
 
 
 class Section(BaseModel):
@@ -91,13 +96,50 @@ class EndpointConfig(Section):
     """Name to verify in the certificate, when it is not the URL's host."""
     tls_ca_file: str | None = None
     """PEM file of the authorities to trust instead of the system's."""
+    tls_cert_file: str | None = None
+    """PEM file with the certificate to show to an endpoint that asks for one."""
+    tls_key_file: str | None = None
+    """PEM file with that certificate's key."""
 
     @model_validator(mode="after")
     def _consistent(self) -> EndpointConfig:
         if self.api_key_env is not None and self.api_key_file is not None:
             raise ValueError("api_key_env and api_key_file exclude each other: keep one")
-        if self.url.startswith("http://") and (self.tls_server_name or self.tls_ca_file):
-            raise ValueError("tls_server_name and tls_ca_file need an https:// url")
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file belong together: give both or none")
+        tls = (self.tls_server_name, self.tls_ca_file, self.tls_cert_file)
+        if self.url.startswith("http://") and any(tls):
+            raise ValueError("tls_server_name, tls_ca_file and tls_cert_file need an https:// url")
+        return self
+
+
+class TlsCertificate(Section):
+    """A certificate and its key."""
+
+    cert_file: str
+    """PEM file: the certificate, then the chain that leads to its authority."""
+    key_file: str
+    """PEM file with the certificate's key, not encrypted; may be the same file."""
+
+
+class Tls(Section):
+    """TLS for clients. With any certificate `listen` speaks TLS only."""
+
+    certificates: list[TlsCertificate] = []
+    """A client is shown the one with the name it asks for, or the first. They are read again when they change."""
+    min_version: Annotated[Literal["1.2", "1.3"], BeforeValidator(_unquoted_version)] = "1.2"
+    """The oldest TLS version spoken."""
+    client_ca_file: str | None = None
+    """PEM file of the authorities whose certificates clients must show; unset: clients are not asked for any."""
+    client_auth: Literal["require", "optional"] = "require"
+    """`optional`: a client may come without a certificate, but not with one of another authority."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Tls:
+        if self.client_ca_file is not None and not self.certificates:
+            raise ValueError("client_ca_file needs certificates: without its own the listener speaks no TLS")
+        if self.client_auth == "optional" and self.client_ca_file is None:
+            raise ValueError("client_auth needs client_ca_file: the authorities of clients' certificates")
         return self
 
 
@@ -227,6 +269,8 @@ class Timeouts(Section):
     """From the request sent to the first byte of an answer that is not streamed: all of it is made first."""
     between_bytes: PositiveDuration = 60.0
     """Longest silence within an answer."""
+    tls_handshake: PositiveDuration = 5.0
+    """A client's TLS handshake, with a PROXY header before it."""
     request_head: PositiveDuration = 10.0
     """A client's whole request head, from its first byte on."""
     request_body: PositiveDuration = 60.0
@@ -259,7 +303,8 @@ class Limits(Section):
     connections: Count = 20_000
     """Client connections open at once."""
     allow_half_close: bool = False
-    """True: a client that has shut its sending side still gets its answer. False: it counts as gone."""
+    """True: a client that has shut its sending side still gets its answer. False: it counts as gone, as over TLS
+    it always does."""
 
 
 class ResidencyRule(Section):
@@ -322,6 +367,8 @@ class Config(Section):
 
     listen: HostPort = "127.0.0.1:8080"
     """Address that clients connect to."""
+    tls: Tls = Tls()
+    """TLS for clients; off without certificates."""
     admin: Admin = Admin()
     """The admin listener; `admin: HOST:PORT` is short for `admin: {listen: HOST:PORT}`."""
     workers: Annotated[int, Field(ge=1, le=1)] = 1
@@ -348,6 +395,8 @@ class Config(Section):
     """Tenant name -> key and rights. With any tenant, every request needs a key."""
     observability: Observability = Observability()
     """Logs."""
+    watch: bool = True
+    """Reload when this file, or a certificate, key or database it names, has changed."""
 
     @field_validator("admin", mode="before")
     @classmethod

@@ -9,23 +9,23 @@ a kept one the time from request to response head is the round trip plus next to
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from dataclasses import dataclass, field
 
 from gslb.proxy.pool import ConnectFailed, EndpointPool
 from gslb.proxy.upstream import UpstreamConnection
+from gslb.tls.contexts import ClientTls
 from gslb.wire.http1 import ResponseHead
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an endpoint is and how to talk to it. `ca_file` and `server_name` matter for https only."""
+    """Where an endpoint is and how to talk to it. `tls` and `server_name` are for https only."""
 
     url: str
     api_key: str | None = field(default=None, repr=False)
     server_name: str | None = None
-    ca_file: str | None = None
+    tls: ClientTls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +170,7 @@ class Fetcher:
     def _pool(self, target: Target) -> EndpointPool:
         pool = self._pools.get(target)
         if pool is None:
-            tls: ssl.SSLContext | None = None
-            if target.url.startswith("https:"):
-                try:
-                    tls = ssl.create_default_context(cafile=target.ca_file)
-                except OSError as error:  # ssl.SSLError is one
-                    why = f"tls_ca_file {target.ca_file} cannot be used: {error}"
-                    raise FetchFailed("tls_error", why) from error
+            tls = None if target.tls is None else target.tls.context
             pool = self._pools[target] = EndpointPool(
                 self._loop, target.url, api_key=target.api_key, tls=tls, tls_server_name=target.server_name,
                 connect_s=60.0,  # the GET's own time limit is the shorter one

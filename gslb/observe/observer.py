@@ -15,6 +15,7 @@ from gslb.observe.fetch import Fetcher, Target
 from gslb.observe.rhythm import Rhythm
 from gslb.observe.watch import Assignment, EndpointWatch, Instruments
 from gslb.routing.view import FleetView
+from gslb.tls.contexts import ClientTls
 from gslb.types import Endpoint, Place
 
 log = logging.getLogger("gslb.observe")
@@ -24,7 +25,7 @@ _TICK_S = 1.0
 
 class ObserverSettings(Protocol):
     """What the observer needs of one generation of the configuration. The mappings are by `Endpoint.key`; an
-    endpoint without a key of its own is absent from `api_keys`."""
+    endpoint that is not https is absent from `endpoint_tls`, one without a key of its own from `api_keys`."""
 
     @property
     def config(self) -> Config: ...
@@ -32,6 +33,8 @@ class ObserverSettings(Protocol):
     def endpoints(self) -> tuple[Endpoint, ...]: ...
     @property
     def endpoint_configs(self) -> Mapping[str, EndpointConfig]: ...
+    @property
+    def endpoint_tls(self) -> Mapping[str, ClientTls]: ...
     @property
     def api_keys(self) -> Mapping[str, str]: ...
     @property
@@ -155,7 +158,7 @@ class Observer:
             url=endpoint.url,
             api_key=settings.api_keys.get(endpoint.key),
             server_name=config.tls_server_name if config else None,
-            ca_file=config.tls_ca_file if config else None,
+            tls=settings.endpoint_tls.get(endpoint.key),
         )
         return Assignment(endpoint, target, settings.config.health, settings.edge_place)
 

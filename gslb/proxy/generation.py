@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -107,28 +106,28 @@ def build_pools(
     kept: Mapping[str, EndpointPool],
     previous: Settings | None,
 ) -> dict[str, EndpointPool]:
-    """A pool per endpoint. Pools whose endpoint and timeouts are unchanged are kept with their connections.
-
-    Raises OSError or ssl.SSLError when a CA file cannot be read.
-    """
+    """A pool per endpoint. Pools whose endpoint, key, TLS files and timeouts are unchanged are kept with their
+    connections."""
     timeouts = settings.config.timeouts
     pools: dict[str, EndpointPool] = {}
     for endpoint in settings.endpoints:
         key = endpoint.key
         config = settings.endpoint_configs[key]
+        tls = settings.endpoint_tls.get(key)
         if (
             previous is not None
             and key in kept
             and previous.endpoint_configs.get(key) == config
             and previous.api_keys.get(key) == settings.api_keys.get(key)
+            and previous.endpoint_tls.get(key) == tls
             and previous.config.timeouts == timeouts
         ):
             pools[key] = kept[key]
             continue
-        tls = ssl.create_default_context(cafile=config.tls_ca_file) if config.url.startswith("https:") else None
         pools[key] = EndpointPool(
             loop, config.url,
-            api_key=settings.api_keys.get(key), tls=tls, tls_server_name=config.tls_server_name,
+            api_key=settings.api_keys.get(key),
+            tls=None if tls is None else tls.context, tls_server_name=config.tls_server_name,
             connect_s=timeouts.connect, idle_s=timeouts.upstream_idle, dns_s=timeouts.dns,
         )  # fmt: skip
     return pools

@@ -18,6 +18,7 @@ from gslb.geo.proxy_protocol import ProxyProtocolError, parse_proxy_header
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.exchange import Exchange
 from gslb.proxy.generation import Generation, HttpDate, RequestIds
+from gslb.proxy.unsent import has_unsent
 from gslb.types import UNKNOWN_PLACE, Place
 from gslb.wire.http1 import CONTINUE, Field, RequestHead, good_request_id, local_answer
 from gslb.wire.paths import dialect_of
@@ -26,6 +27,7 @@ from gslb.wire.request_reader import IDLE, IN_BODY, IN_HEAD, RequestReader
 _WRITE_HIGH_BYTES = 64 * 1024
 _MAX_PIPELINED = 8
 _LINGER_S = 1.0
+_UNSENT_LOOK_S = 0.1
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -43,6 +45,12 @@ class Listener:
         """A protocol for a new connection (the server's factory)."""
         return ClientConnection(self)
 
+    def secure(self, source: str) -> ClientConnection:
+        """A protocol for a connection whose TLS handshake is done; `source` is the client by a PROXY header."""
+        connection = ClientConnection(self)
+        connection.become_secure(source)
+        return connection
+
     def stop_idle(self) -> None:
         """Close connections that wait for nothing; the others close after their answer."""
         for connection in list(self.connections):
@@ -58,9 +66,9 @@ class ClientConnection(asyncio.Protocol):
     """One client connection (watched by the deadline ring)."""
 
     __slots__ = (
-        "_exchange", "_generation", "_is_closing", "_is_pumping", "_is_write_paused", "_listener",
-        "_peer", "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address", "deadline_s",
-        "forwarded_for", "next_look_s", "now_s", "place", "proto",
+        "_close_by_s", "_exchange", "_generation", "_is_closing", "_is_pumping", "_is_write_paused",
+        "_listener", "_peer", "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address",
+        "deadline_s", "forwarded_for", "next_look_s", "now_s", "place", "proto",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -77,6 +85,7 @@ class ClientConnection(asyncio.Protocol):
         self._stage = IN_HEAD  # a fresh connection owes a head
         self._exchange: Exchange | None = None
         self.proto = b"http"
+        self._close_by_s = 0.0
         self.deadline_s = self.next_look_s = NEVER_S
         # where the client is, by what the last request's forwarding fields said
         self._seen_from: tuple[RequestHead, Settings] | None = None
@@ -84,13 +93,19 @@ class ClientConnection(asyncio.Protocol):
         self.forwarded_for = b""
         self.place: Place = UNKNOWN_PLACE
 
+    def become_secure(self, source: str) -> None:
+        """This connection is TLS. Its PROXY header, if any, came before the handshake and named `source`."""
+        self.proto = b"https"
+        self._peer = source
+        self._proxy_head = None
+
     # --- asyncio.Protocol ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         listener = self._listener
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._peer = self._peer or (str(peer[0]) if isinstance(peer, tuple) else "")
         if len(listener.connections) >= self._generation.limits.connections:
             self._transport.abort()
             return
@@ -114,10 +129,14 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more: with an answer pending it has left, unless half-close is allowed."""
-        if self._exchange is not None and self._generation.limits.allow_half_close:
+        is_secure = self.proto == b"https"  # where uvloop cannot close one side alone
+        if self._exchange is not None and self._generation.limits.allow_half_close and not is_secure:
             return True
         if self._exchange is not None:
             self._exchange.on_client_gone()
+        if is_secure and self._transport is not None and not self._is_closing:
+            self._is_closing = True
+            self._close_when_written(self._transport)
         return False
 
     def pause_writing(self) -> None:
@@ -290,6 +309,10 @@ class ClientConnection(asyncio.Protocol):
             sock = self._transport.get_extra_info("socket")
             if sock is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            if self.proto == b"https":  # closing would send close_notify: a whole answer's end
+                self._is_closing = True
+                self._abort_when_sent(0.0)
+                return
         self._is_closing = True
         self._close_when_written(self._transport)
 
@@ -325,12 +348,24 @@ class ClientConnection(asyncio.Protocol):
 
     def _close_when_written(self, transport: asyncio.Transport) -> None:
         transport.close()
-        self.arm(self.now_s() + self._generation.timeouts.client_write)  # it may never take what is left
+        if self.proto == b"https":
+            # It waits for the client's close_notify, reading on, and that may never come (RFC 9112 9.8).
+            self._abort_when_sent(_LINGER_S)
+        else:
+            self.arm(self.now_s() + self._generation.timeouts.client_write)  # it may never take what is left
+
+    def _abort_when_sent(self, linger_s: float) -> None:
+        """Abort in `linger_s` or once all that was written is out, within the limit for writes."""
+        now_s = self.now_s()
+        self._close_by_s = now_s + self._generation.timeouts.client_write
+        self.arm(now_s + linger_s)
 
     def on_deadline(self, now_s: float) -> None:
         """The connection's deadline has passed."""
         if self._exchange is not None:
             self._exchange.on_deadline(now_s)
+        elif now_s < self._close_by_s and self._transport is not None and has_unsent(self._transport):
+            self.arm(now_s + _UNSENT_LOOK_S)
         elif self._is_closing or self._is_write_paused:
             self.abort()
         elif self._reader.stage != IDLE:

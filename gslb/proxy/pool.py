@@ -28,6 +28,16 @@ class ConnectFailed(Exception):
         self.why = why
 
 
+def _connect_failure(error: OSError, is_tls: bool) -> ConnectFailed:
+    """What went wrong: with TLS a connection that breaks before it is there broke within the handshake."""
+    if isinstance(error, ssl.SSLError):
+        why = getattr(error, "verify_message", None) or error.reason or "refused"
+        return ConnectFailed("tls_error", f"TLS: {why}")
+    if is_tls and isinstance(error, (ConnectionResetError, ConnectionAbortedError)):
+        return ConnectFailed("tls_error", "TLS: the handshake was broken off")
+    return ConnectFailed("connect_error", error.strerror or "connection failed")
+
+
 class Resolver:
     """Host name to addresses, kept for `keep_s`; a failed look-up keeps the last known addresses."""
 
@@ -63,7 +73,7 @@ class Resolver:
 
 
 class EndpointPool:
-    """One endpoint's connections. `tls` None means plain TCP."""
+    """One endpoint's connections. `tls` goes with an https URL, and only there."""
 
     def __init__(
         self,
@@ -78,10 +88,14 @@ class EndpointPool:
         dns_s: float = 10.0,
     ) -> None:
         parts = urlsplit(url)
+        if (parts.scheme == "https") != (tls is not None):
+            raise ValueError("an https endpoint is spoken to over verified TLS, any other over none")
         host = parts.hostname or ""
         self._loop = loop
         self._tls = tls
-        self._server_name = (tls_server_name or host) if tls is not None else None
+        # The name to ask for and to verify: never the client's Host. An address is verified as one but not asked
+        # for, and a name goes without the dot at its end (RFC 6066 section 3).
+        self._server_name = None if tls is None else (tls_server_name or host).rstrip(".")
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._resolver = Resolver(loop, host, self._port, dns_s)
         self._connect_s = connect_s
@@ -132,10 +146,8 @@ class EndpointPool:
                     lambda: UpstreamConnection(self), address, self._port,
                     ssl=self._tls, server_hostname=self._server_name,
                 )  # fmt: skip
-            except (ssl.SSLError, ssl.CertificateError) as error:
-                failure = ConnectFailed("tls_error", f"TLS: {getattr(error, 'reason', None) or 'refused'}")
-            except OSError as error:
-                failure = ConnectFailed("connect_error", error.strerror or "connection failed")
+            except OSError as error:  # ssl.SSLError is one
+                failure = _connect_failure(error, self._tls is not None)
             else:
                 self.opened += 1
                 self._all.add(connection)

@@ -42,9 +42,9 @@ class UpstreamConnection(asyncio.Protocol):
     """One pooled connection."""
 
     __slots__ = (
-        "_bodies", "_head", "_head_bytes", "_head_is_new", "_head_is_whole", "_is_complete", "_is_dirty",
-        "_is_in_body", "_keeps_alive", "_parser", "_sink", "asker", "has_answered", "idle_since_s", "is_lost",
-        "pool", "requests", "transport",
+        "_bodies", "_has_said_end", "_head", "_head_bytes", "_head_is_new", "_head_is_whole", "_is_complete",
+        "_is_dirty", "_is_in_body", "_keeps_alive", "_parser", "_sink", "asker", "has_answered", "idle_since_s",
+        "is_lost", "pool", "requests", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: EndpointPool) -> None:
@@ -56,6 +56,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.idle_since_s = 0.0
         self.is_lost = False
         self._is_dirty = False
+        self._has_said_end = False
         # as long as one answer
         self.asker: Asker | None = None
         self.has_answered = False
@@ -215,7 +216,8 @@ class UpstreamConnection(asyncio.Protocol):
             transport.abort()
 
     def eof_received(self) -> None:
-        """The endpoint will send no more; the transport closes itself."""
+        """The endpoint will send no more (over TLS: it has said so); the transport closes itself."""
+        self._has_said_end = True
         if self.asker is None:
             self.is_lost = True  # it may still wait in the pool
 
@@ -226,7 +228,8 @@ class UpstreamConnection(asyncio.Protocol):
         if asker is None:
             return
         head = self._head
-        if exc is None and head is not None and head.ends_at_close and not self._is_complete:
+        is_end = exc is None and self._has_said_end  # TCP's end alone ends nothing over TLS (RFC 9112 9.8)
+        if is_end and head is not None and head.ends_at_close and not self._is_complete:
             self._sink(b"", True)
         else:
             asker.on_lost(exc)

@@ -65,8 +65,10 @@ class KnownAnswer:
             return None
         digits_at = len(self._until_length)
         end = data.find(b"\r", digits_at, digits_at + 19)
+        if end < 0 or not data.startswith(self._after, end):
+            return None
         digits = data[digits_at:end]
-        if end < 0 or not digits.isdigit() or not data.startswith(self._after, end):
+        if not digits.isdigit():
             return None
         length = int(digits)
         body_at = end + len(self._after)

@@ -186,6 +186,7 @@ _VLLM_USAGE = re.compile(
     rb'"usage":\{"prompt_tokens":([0-9]{1,12}),"total_tokens":[0-9]{1,12},"completion_tokens":([0-9]{1,12})[,}]'
 )
 """As vLLM writes it (vllm-captures), found in one step; every other order takes several."""
+_BACKSLASH = 0x5C
 _OPENS = re.compile(rb"\s*:\s*\{")
 _NUMBER = re.compile(rb"\s*:\s*([0-9]{1,12})(?![0-9])")
 
@@ -197,13 +198,15 @@ def read_usage(tail: bytes) -> tuple[int | None, int | None]:
     """
     position = len(tail)
     while (position := tail.rfind(_USAGE_KEY, 0, position)) >= 0:
-        if tail[position - 1 : position] == b"\\":
+        if position and tail[position - 1] == _BACKSLASH:
             continue
         if (both := _VLLM_USAGE.match(tail, position)) is not None:
             return int(both[1]), int(both[2])
         start = _OPENS.match(tail, position + len(_USAGE_KEY))
         if start is not None:
-            usage = tail[start.end() : tail.find(b"}", start.end())]
+            usage, brace, _ = tail[start.end() :].partition(b"}")
+            if not brace:
+                return None, None
             return _count(usage, b'"prompt_tokens"', b'"input_tokens"'), _count(
                 usage, b'"completion_tokens"', b'"output_tokens"'
             )

@@ -76,8 +76,10 @@ class RequestReader:
         before, after, head = self._known
         at = len(before)
         end = data.find(b"\r", at, at + 19)
+        if end < 0 or not data.startswith(before) or not data.startswith(after, end):
+            return False
         digits = data[at:end]
-        if end < 0 or not digits.isdigit() or not data.startswith(before) or not data.startswith(after, end):
+        if not digits.isdigit():
             return False
         body_at = end + len(after)
         length = int(digits)

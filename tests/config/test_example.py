@@ -20,7 +20,7 @@ from gslb.types import Place
 
 CONFIG_DIR = Path(__file__).parents[2] / "config"
 EXAMPLE = (CONFIG_DIR / "example.yaml").read_text("utf-8")
-SWITCHED_ON = re.sub(r"(?m)^( *)#(?=\w)", r"\1", EXAMPLE)
+SWITCHED_ON = re.sub(r"(?m)^( *)#(?=\w|- )", r"\1", EXAMPLE)
 _STATED_DEFAULT = re.compile(r"#\s+default:\s+(.+?)\s*$")
 
 
@@ -83,7 +83,7 @@ def test_every_key_is_stated_with_its_default() -> None:
 
 def test_the_settings_that_are_off_would_be_accepted() -> None:
     """Both ways to give a key exclude each other, so one of each pair is left off."""
-    text = re.sub(r"(?m)^ +(api_key_file|key_file):.*$", "", SWITCHED_ON)
+    text = re.sub(r"(?m)^(?: +api_key_file| {4}key_file):.*$", "", SWITCHED_ON)
     text = re.sub(r"(?m)^ +(tls_\w+):.*$", "", text)
     config = TypeAdapter(Config).validate_python(parse_yaml(text, "f").plain(), context={"from_file": True})
     assert config.tenants["acme"].latency_budget == 0.8

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from gslb.observe.fetch import Fetcher, FetchFailed, Target
+from gslb.tls.contexts import client_tls
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ async def fetcher() -> AsyncIterator[Fetcher]:
 
 
 async def test_own_authority_and_name(url: str, certificate: tuple[Path, Path], fetcher: Fetcher) -> None:
-    target = Target(url, server_name="llm.example", ca_file=str(certificate[0]))
+    target = Target(url, server_name="llm.example", tls=client_tls(certificate[0]))
     assert (await fetcher.get(target, "/health", 10, 1000)).status == 200
     fetcher.start_over()
     assert (await fetcher.get(target, "/health", 10, 1000)).status == 200
@@ -62,7 +63,7 @@ async def test_own_authority_and_name(url: str, certificate: tuple[Path, Path], 
 async def test_another_name_is_refused(
     url: str, certificate: tuple[Path, Path], fetcher: Fetcher, server_name: str | None
 ) -> None:
-    target = Target(url, server_name=server_name, ca_file=str(certificate[0]))
+    target = Target(url, server_name=server_name, tls=client_tls(certificate[0]))
     with pytest.raises(FetchFailed) as caught:
         await fetcher.get(target, "/health", 10, 1000)
     assert caught.value.reason == "tls_error"
@@ -70,17 +71,7 @@ async def test_another_name_is_refused(
 
 async def test_an_unknown_authority_is_refused(url: str, fetcher: Fetcher) -> None:
     with pytest.raises(FetchFailed) as caught:
-        await fetcher.get(Target(url, server_name="llm.example"), "/health", 10, 1000)
-    assert caught.value.reason == "tls_error"
-
-
-@pytest.mark.parametrize("content", [None, "not a certificate"])
-async def test_a_bad_ca_file_is_named(url: str, fetcher: Fetcher, tmp_path: Path, content: str | None) -> None:
-    file = tmp_path / "ca.pem"
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(FetchFailed, match=r"tls_ca_file .*ca\.pem") as caught:
-        await fetcher.get(Target(url, ca_file=str(file)), "/health", 10, 1000)
+        await fetcher.get(Target(url, server_name="llm.example", tls=client_tls()), "/health", 10, 1000)
     assert caught.value.reason == "tls_error"
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from gslb.config.schema import Config, EndpointConfig
 from gslb.routing.health import HealthMarks
 from gslb.routing.view import EndpointView, FleetView
+from gslb.tls.contexts import ClientTls
 from gslb.types import Endpoint, Place, Region
 
 METRICS = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
@@ -102,6 +103,7 @@ class Settings:
     endpoints: tuple[Endpoint, ...]
     config: Config
     endpoint_configs: Mapping[str, EndpointConfig] = field(default_factory=dict)
+    endpoint_tls: Mapping[str, ClientTls] = field(default_factory=dict)
     api_keys: Mapping[str, str] = field(default_factory=dict)
     edge_place: Place | None = None
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,8 @@ from unittest.mock import patch
 import yaml
 
 from gslb.app import Edge
-from gslb.config.load import check_text
+from gslb.config.load import load_config
+from gslb.native import is_native
 from gslb.proxy.exchange import Exchange
 from gslb.proxy.pool import EndpointPool
 from gslb.routing.load import OwnLoad
@@ -38,7 +40,8 @@ class HasUrl(Protocol):
 def config_of(fleet: Mapping[str, Sequence[HasUrl | Mapping[str, Any]]], **sections: Any) -> dict[str, Any]:
     """A configuration: region name -> endpoints (a mapping with `url` to say more of one).
 
-    Probes go out once at the start and then only on suspicion, unless `sections` say otherwise.
+    Probes go out once at the start and then only on suspicion, and files are not watched, unless `sections` say
+    otherwise.
     """
     endpoints = {
         region: [dict(member) if isinstance(member, Mapping) else {"url": member.url} for member in members]
@@ -51,18 +54,20 @@ def config_of(fleet: Mapping[str, Sequence[HasUrl | Mapping[str, Any]]], **secti
         "admin": {"listen": "127.0.0.1:0", "token_env": "ADMIN_TOKEN"},
         "geo": {"overrides": {"127.0.0.0/8": "aws:eu-central-1"}},
         "regions": {name: {"location": PLACES[name], "endpoints": found} for name, found in endpoints.items()},
+        "watch": False,
         **sections,
         "health": health | sections.get("health", {}),
     }
 
 
 class RunningEdge:
-    """An edge under test. `begun` counts the exchanges that were opened."""
+    """An edge under test. `begun` counts the exchanges that were opened, `tls` is what clients connect with."""
 
     def __init__(self, edge: Edge, config_path: Path, log_path: Path, environ: dict[str, str]) -> None:
         self.edge = edge
         self.environ = environ
         self.begun = 0
+        self.tls: ssl.SSLContext | None = None
         self._config_path = config_path
         self._log_path = log_path
         self._clients: list[RawClient] = []
@@ -86,18 +91,18 @@ class RunningEdge:
 
     async def connect(self) -> RawClient:
         """A client connection, closed with the edge at the latest."""
-        client = await RawClient.connect(self.port)
+        client = await RawClient.connect(self.port, tls=self.tls)
         self._clients.append(client)
         return client
 
     async def connect_narrow(self) -> tuple[RawClient, asyncio.Transport]:
         """A client that does not read, on the only connection there is, with next to no room in its sockets; and
         the edge's transport to it."""
-        client = await RawClient.connect(self.port, 4096)
+        client = await RawClient.connect(self.port, 4096, self.tls)
         self._clients.append(client)
         assert client.transport is not None
-        client.transport.pause_reading()
         await until(lambda: self.edge.counters.open_connections == 1, "a single connection")
+        client.transport.pause_reading()
         (connection,) = self.edge._listener.connections
         transport = connection._transport
         assert transport is not None
@@ -192,8 +197,9 @@ class RunningEdge:
         assert self.in_flight == 0
         assert all(own.pending_tokens == 0 for own in self._own_loads)
         records = self.records()
-        assert len(records) == self.begun, f"{self.begun} exchanges, {len(records)} records"
-        assert sum(self.edge.counters.requests.values()) == self.begun
+        if not is_native():  # compiled rooms call each other past what is patched
+            assert len(records) == self.begun, f"{self.begun} exchanges, {len(records)} records"
+        assert sum(self.edge.counters.requests.values()) == len(records)
         assert all(record["duration_ms"] >= 0 for record in records)
 
 
@@ -207,10 +213,9 @@ async def running_edge(
 ) -> AsyncIterator[RunningEdge]:
     """Start an edge with `config`; check at the end that nothing leaked. `directory` takes its files."""
     config_path, log_path = directory / "gslb.yaml", directory / "access.log"
-    text = yaml.safe_dump(_with_log(config, log_path))
-    config_path.write_text(text)
+    config_path.write_text(yaml.safe_dump(_with_log(config, log_path)))
     names = {"ADMIN_TOKEN": ADMIN_TOKEN, **(environ or {})}
-    edge = Edge(check_text(text, str(config_path), names, directory), names, Random(7))
+    edge = Edge(load_config(config_path, names), names, Random(7))
     running = RunningEdge(edge, config_path, log_path, names)
 
     def counted(*args: Any) -> Exchange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,7 +13,8 @@ from typing import Any, cast
 DEADLINE_S = 8.0
 _RESET = struct.pack("ii", 1, 0)
 
-FIN, RST = "fin", "rst"
+FIN, RST, CUT = "fin", "rst", "cut"
+"""How a far end ended a connection: in order (over TLS with close_notify), by a reset, over TLS without a word."""
 
 
 async def until(condition: Callable[[], object], what: str = "", deadline_s: float = DEADLINE_S) -> None:
@@ -26,7 +28,7 @@ async def until(condition: Callable[[], object], what: str = "", deadline_s: flo
 
 
 class Tap(asyncio.Protocol):
-    """One end of a connection: `received` holds every byte, `ended` how the far end ended it (FIN, RST, "")."""
+    """One end of a connection: `received` has every byte, `ended` how the far end ended it (FIN, RST, CUT, "")."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -47,12 +49,15 @@ class Tap(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.ended = self.ended or FIN
         self.on_end()
-        return True  # stay half open: a reset may still follow, and this end may go on
+        # Stay half open: a reset may still follow, and this end may go on. TLS transports cannot.
+        return self.transport is not None and self.transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
         if exc is not None:
             self.ended = RST
+        elif self.transport is not None and not self.transport.can_write_eof():
+            self.ended = self.ended or CUT
         self.on_end()
 
     def on_end(self) -> None:
@@ -214,15 +219,19 @@ class RawClient(Tap):
         self._answer: Answer | None = None
 
     @classmethod
-    async def connect(cls, port: int, receive_bytes: int = 0) -> RawClient:
-        """Connect to 127.0.0.1:port, with a socket that takes only about `receive_bytes` unread ones."""
+    async def connect(
+        cls, port: int, receive_bytes: int = 0, tls: ssl.SSLContext | None = None, name: str = "localhost"
+    ) -> RawClient:
+        """Connect to 127.0.0.1:port, with a socket that takes only about `receive_bytes` unread ones. With `tls`
+        the server is asked for, and must be, `name`."""
         loop = asyncio.get_running_loop()
         sock = socket.socket()
         sock.setblocking(False)
         if receive_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         await loop.sock_connect(sock, ("127.0.0.1", port))
-        _, client = await loop.create_connection(cls, sock=sock)
+        server_name = name if tls is not None else None
+        _, client = await loop.create_connection(cls, sock=sock, ssl=tls, server_hostname=server_name)
         return client
 
     def on_data(self, data: bytes) -> None:

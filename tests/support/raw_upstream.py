@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -186,6 +187,7 @@ class RawUpstream:
         self.default = default
         self.models = models
         self.on_connect: Script | None = None
+        self.tls: ssl.SSLContext | None = None
         self.answers_early = False
         self.health_status = 200
         self.links: list[Link] = []
@@ -194,9 +196,9 @@ class RawUpstream:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str = "127.0.0.1") -> None:
-        """Listen on the port used before, or a free one."""
+        """Listen on the port used before, or a free one, over TLS if there is a `tls` context."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Link(self), host, self.port)
+        self._server = await loop.create_server(lambda: Link(self), host, self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def stop(self) -> None:
@@ -209,8 +211,8 @@ class RawUpstream:
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:port`."""
-        return f"http://127.0.0.1:{self.port}"
+        """`http://127.0.0.1:port`, or https."""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def asked(self) -> list[Link]:

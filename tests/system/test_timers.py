@@ -42,7 +42,7 @@ async def test_fc_10_c_silence_within_a_stream_cuts_it(edge: MakeEdge, upstream:
     begun_s = now_s()
     found = client.send(STREAM)
     await client.end()
-    assert now_s() - begun_s >= 0.29
+    assert now_s() - begun_s >= 0.27, "a tick of the ring's clock early at most"
     assert not found.is_complete
     assert found.body.count(b'"error"') == 1
     assert b"[DONE]" not in found.body

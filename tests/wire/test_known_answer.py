@@ -11,7 +11,10 @@ from gslb.wire.known_answer import KnownAnswer
 
 DATE = b"Mon, 30 Nov 2026 02:31:31 GMT"
 LATER = b"Mon, 30 Nov 2026 02:31:32 GMT"
-START = b"HTTP/1.1 200 OK\r\ndate: %b\r\nserver: uvicorn\r\ncontent-length: %d\r\nContent-Type: application/json\r\n\r\n"
+START = (
+    b"HTTP/1.1 200 OK\r\ndate: %b\r\nserver: uvicorn\r\ncontent-length: %d\r\n"
+    b"Content-Type: application/json\r\n\r\n"
+)
 
 
 def answer(body: bytes, date: bytes = DATE) -> bytes:
