@@ -34,8 +34,8 @@ build/native/.ready: $(VENV)/.ready $(shell find gslb -name '*.py')
 	touch $@
 
 test-native: build/native/.ready ## the tests over real sockets against the compiled rooms
-	cp -r tests benchmarks config README.md Makefile pyproject.toml build/native/
-	cd build/native && ../../$(BIN)/python -m pytest tests/system tests/wire tests/routing
+	rm -rf build/tested && mkdir -p build/tested && cp -r tests benchmarks config pyproject.toml build/tested/
+	cd build/tested && PYTHONPATH=../native ../../$(BIN)/python -P -m pytest tests/system tests/wire tests/routing
 
 bench: $(VENV)/.ready ## CPU per request and event beside nginx and others found on this machine
 	if command -v $${CC:-cc} >/dev/null; then $(MAKE) build/native/.ready; fi

@@ -16,6 +16,8 @@ KEY = "bench-key-of-one-tenant"
 """The API key the load sends; gslb knows it as a tenant's, the others pass it on."""
 
 PYTHON = sys.executable
+NATIVE = Path(__file__).resolve().parent.parent / "build" / "native"
+"""Where `make native` puts the compiled rooms."""
 _CONFIGS = Path(__file__).parent / "peers"
 _SYSTEM_DIRS = "/usr/local/sbin:/usr/sbin:/sbin"
 _SPARE_FILES = 64
@@ -55,8 +57,14 @@ def find_program(name: str) -> str | None:
 
 
 def find_proxies(names: Sequence[str] | None) -> tuple[list[Proxy], list[str]]:
-    """(proxies to measure, gslb first; names that were not found). `names` None: every peer there is."""
-    found = [Proxy("gslb", _gslb, PYTHON)]
+    """(proxies to measure, gslb first; names that were not found). `names` None: every peer there is.
+
+    gslb runs compiled where `make native` has been, and then a second time as plain Python.
+    """
+    is_compiled = (NATIVE / ".ready").exists()
+    found = [Proxy("gslb", _gslb_native if is_compiled else _gslb, PYTHON)]
+    if is_compiled:
+        found.append(Proxy("gslb-python", _gslb, PYTHON))
     missing: list[str] = []
     for name in PEERS if names is None else names:
         program = find_program(name)
@@ -97,6 +105,12 @@ def _gslb(program: str, upstreams: Sequence[int], run: Path) -> Start:
     config = _write("gslb.yaml", run, PORT=port, ADMIN_PORT=admin_port, **regions)
     launch = "from gslb.cli import main; main()"
     return Start(port, [program, "-c", launch, "serve", "-c", str(config)], {"GSLB_BENCH_KEY": KEY})
+
+
+def _gslb_native(program: str, upstreams: Sequence[int], run: Path) -> Start:
+    plain = _gslb(program, upstreams, run)
+    # -P: the checkout, where the proxy is started, must not come before the compiled rooms.
+    return Start(plain.port, [program, "-P", *plain.command[1:]], {**plain.env, "PYTHONPATH": str(NATIVE)})
 
 
 def _nginx(program: str, upstreams: Sequence[int], run: Path) -> Start:

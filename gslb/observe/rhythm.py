@@ -7,6 +7,9 @@ import contextlib
 
 from gslb.clock import Clock
 
+_TIMER_GRAIN_S = 0.001
+"""uvloop's timers count whole milliseconds: one that fires a fraction early would be set again and again."""
+
 
 class Rhythm:
     """The moment something is due. It may be moved while somebody waits for it; due at once to begin with."""
@@ -33,7 +36,7 @@ class Rhythm:
         while (left_s := self._due_s - self._clock()) > 0:
             self._moved.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
+                async with asyncio.timeout(left_s + _TIMER_GRAIN_S):
                     await self._moved.wait()
 
 

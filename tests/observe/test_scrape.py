@@ -74,7 +74,8 @@ async def test_eight_strange_upstreams(
     for key in ("u/1", "u/4", "u/5", "u/6", "u/7", "u/8"):
         assert sum(f"{key}: scrape" in record.message for record in caplog.records) == 1
     assert fleet.load_error("u/8")
-    assert all(view_of(fleet, key).state is State.ADMITTING for key in FC_22), "a load problem is no illness"
+    # Probes every 20 ms may be late on a busy machine; a load problem that were an illness would stay one.
+    await until(lambda: all(view_of(fleet, key).state is State.ADMITTING for key in FC_22))
 
 
 async def test_own_requests_are_those_at_the_sample(make_upstream: MakeUpstream, observe: Observe) -> None:
