@@ -42,6 +42,7 @@ FLOORS: dict[str, int] = {
     "gslb.demo": 5,
     "gslb.cli": 6,
     "gslb.cli_*": 6,
+    "gslb.__main__": 6,
 }
 """A new package or top-level module gets a row here, with thought. A row holds for what lies below it, too."""
 
