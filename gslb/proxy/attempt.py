@@ -21,6 +21,7 @@ from gslb.routing.load import Ticket
 from gslb.routing.router import Decision
 from gslb.wire.http1 import ResponseHead
 from gslb.wire.orca import parse_orca
+from gslb.wire.retry_after import parse_retry_after_s
 from gslb.wire.sse import ABORTED, FirstContent, Verdict
 
 if TYPE_CHECKING:
@@ -90,8 +91,11 @@ class Attempt:
             self.on_garbled("an upgrade nobody asked for")
             return
         own_key = self.pool.has_key or exchange.generation.settings.tenants is not None
-        fault = failure.status_failure(head.status, head.retry_after, own_key, self.decision.region)
-        if fault is not None and exchange.attempt_failed(fault, may_pass_back=not fault.is_auth):
+        retry_after_s = None
+        if head.retry_after is not None:
+            retry_after_s = parse_retry_after_s(head.retry_after, exchange.generation.door.wall_s())
+        fault = failure.status_failure(head.status, retry_after_s, own_key, self.decision.region)
+        if fault is not None and exchange.attempt_failed(fault, may_pass_back=fault.may_pass_back):
             return
         self.head = head
         if head.load_metrics is not None:

@@ -69,7 +69,7 @@ def check(found: Answer, status: int, code: str, one: RawUpstream) -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-async def test_fc_34_errors_of_gslb_itself(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc34_errors_of_gslb_itself(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
     status, code, make = OWN[name]
     one = await upstream()
     running = await edge({"eu": [one]}, KEYS, tenants=TENANTS, limits=LIMITS)
@@ -129,7 +129,7 @@ UPSTREAM: dict[str, tuple[int, str, Wreck]] = {
 
 
 @pytest.mark.parametrize("name", UPSTREAM)
-async def test_fc_34_errors_about_upstreams(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc34_errors_about_upstreams(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
     status, code, wreck = UPSTREAM[name]
     one = await upstream()
     running = await edge({"eu": [{"url": one.url, "api_key_env": "EU"}]}, KEYS, tenants=TENANTS, timeouts=TIMEOUTS)

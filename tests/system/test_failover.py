@@ -36,7 +36,7 @@ def busy(status: int, retry_after: str | None = None) -> list[Step]:
     return [answer(status, b'{"object":"error","message":"busy"}', *fields)]
 
 
-async def test_fc_14_after_content_nobody_else_is_asked(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc14_after_content_nobody_else_is_asked(edge: MakeEdge, upstream: MakeUpstream) -> None:
     eu = await upstream([SSE_HEAD + chunk(event("A")) + chunk(event("B")), "rst"])
     us = await upstream(stream(event("X"), event("Y"), DONE))
     running = await edge({"eu": [eu], "us": [us]})
@@ -87,7 +87,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("name", "is_stream"), WAYS)
-async def test_fc_14_before_content_another_region_answers(
+async def test_fc14_before_content_another_region_answers(
     name: str, is_stream: bool, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     whole = stream(ROLE_EVENT, event("X"), DONE) if is_stream else [GOOD]
@@ -123,7 +123,7 @@ async def test_connect_only_is_the_strict_reading_of_rfc_9110(edge: MakeEdge, up
     assert (await running.ask(request(chat()))).status == 200, "nothing was sent: another may be asked"
 
 
-async def test_fc_16_nothing_is_promised_before_somebody_accepts(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc16_nothing_is_promised_before_somebody_accepts(edge: MakeEdge, upstream: MakeUpstream) -> None:
     eu, us, ap = await upstream(), await upstream(busy(503, "7")), await upstream(busy(429, "3"))
     running = await edge({"eu": [eu], "us": [us], "ap": [ap]})
     eu.stop()
@@ -139,7 +139,7 @@ async def test_fc_16_nothing_is_promised_before_somebody_accepts(edge: MakeEdge,
     assert (await client.ask(STREAM)).status == 200, "the connection is usable afterwards"
 
 
-async def test_fc_16_all_said_429(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc16_all_said_429(edge: MakeEdge, upstream: MakeUpstream) -> None:
     eu, us = await upstream(busy(429, "9")), await upstream(busy(429, "4"))
     running = await edge({"eu": [eu], "us": [us]})
     found = await running.ask(STREAM)
@@ -148,7 +148,7 @@ async def test_fc_16_all_said_429(edge: MakeEdge, upstream: MakeUpstream) -> Non
     assert running.failures(eu) == running.failures(us) == 0
 
 
-async def test_fc_16_all_refuse(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc16_all_refuse(edge: MakeEdge, upstream: MakeUpstream) -> None:
     ups = [await upstream() for _ in range(3)]
     running = await edge(dict(zip(("eu", "us", "ap"), ([up] for up in ups), strict=True)))
     for up in ups:
@@ -159,7 +159,7 @@ async def test_fc_16_all_refuse(edge: MakeEdge, upstream: MakeUpstream) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 408, 409, 413, 422, 451])
-async def test_fc_16_other_4xx_pass_at_once_and_blame_nobody(
+async def test_fc16_other_4xx_pass_at_once_and_blame_nobody(
     status: int, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     body = b'{"object":"error","message":"your own fault"}'
@@ -194,7 +194,7 @@ async def test_an_error_event_in_mid_stream_passes_and_blames_the_engine(
     assert running.failures(eu) == 1
 
 
-async def test_fc_17_one_request_has_at_most_max_attempts(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc17_one_request_has_at_most_max_attempts(edge: MakeEdge, upstream: MakeUpstream) -> None:
     fleet = {region: [await upstream(default=busy(503)) for _ in range(2)] for region in ("eu", "us", "ap")}
     running = await edge(fleet)
     found = await running.ask(STREAM)
@@ -205,7 +205,7 @@ async def test_fc_17_one_request_has_at_most_max_attempts(edge: MakeEdge, upstre
     assert max(asked) == 1
 
 
-async def test_fc_17_a_burst_stays_within_the_retry_budget(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc17_a_burst_stays_within_the_retry_budget(edge: MakeEdge, upstream: MakeUpstream) -> None:
     fleet = {region: [await upstream(default=busy(503))] for region in ("eu", "us", "ap")}
     budget = {"failover": {"retry_budget": {"share": 0.2, "floor": 5}}}
     running = await edge(fleet, routing=budget, health={"passive_fall": 1000})
@@ -220,7 +220,7 @@ async def test_fc_17_a_burst_stays_within_the_retry_budget(edge: MakeEdge, upstr
     assert sum(len(up.requests) for ups in fleet.values() for up in ups) <= 200 * 1.2 + 5
 
 
-async def test_fc_17_the_only_answer_passes_with_its_retry_after(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc17_the_only_answer_passes_with_its_retry_after(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream(busy(429, "30"))
     running = await edge({"eu": [one]})
     found = await running.ask(STREAM)

@@ -22,7 +22,7 @@ async def test_the_tests_run_on_the_loop_that_gslb_runs_on() -> None:
     assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
 
 
-async def test_fc_01_a_an_upstream_error_keeps_its_own_length(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc01_a_an_upstream_error_keeps_its_own_length(edge: MakeEdge, upstream: MakeUpstream) -> None:
     fault = b'{"error":{"message":"too long, 41 bytes"}}'[:41]
     one = await upstream([answer(400, fault)])
     running = await edge({"eu": [one]})
@@ -34,7 +34,7 @@ async def test_fc_01_a_an_upstream_error_keeps_its_own_length(edge: MakeEdge, up
     assert is_model_list(await client.ask(GET_MODELS))
 
 
-async def test_fc_01_b_an_error_of_gslb_has_the_length_of_its_own_body(
+async def test_fc01_b_an_error_of_gslb_has_the_length_of_its_own_body(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     eu, us = await upstream([answer(503, b"x" * 41)]), await upstream([answer(502, b"y" * 41)])
@@ -70,7 +70,7 @@ FC_02 = {
 
 
 @pytest.mark.parametrize("name", FC_02)
-async def test_fc_02_doubtful_lengths_are_refused_and_reach_nobody(
+async def test_fc02_doubtful_lengths_are_refused_and_reach_nobody(
     name: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     one = await upstream()
@@ -89,7 +89,7 @@ async def test_fc_02_doubtful_lengths_are_refused_and_reach_nobody(
     assert (record["status"], record["outcome"], record["attempts"]) == (found.status, "refused", 0)
 
 
-async def test_fc_02_5_a_coding_not_implemented_is_501(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc02_5_a_coding_not_implemented_is_501(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -100,7 +100,7 @@ async def test_fc_02_5_a_coding_not_implemented_is_501(edge: MakeEdge, upstream:
     assert client.unread == b""
 
 
-async def test_fc_02_9_chunked_in_http_10_is_faulty(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc02_9_chunked_in_http_10_is_faulty(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -115,7 +115,7 @@ H2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA
 
 
 @pytest.mark.parametrize("way", ["one segment", "body later", "chunked in two pieces", "byte by byte"])
-async def test_fc_03_an_offered_upgrade_is_ignored_and_the_body_is_kept(
+async def test_fc03_an_offered_upgrade_is_ignored_and_the_body_is_kept(
     way: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     one = await upstream()
@@ -142,7 +142,7 @@ async def test_fc_03_an_offered_upgrade_is_ignored_and_the_body_is_kept(
     assert is_model_list(await client.ask(GET_MODELS))
 
 
-async def test_fc_03_e_connect_is_refused(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc03_e_connect_is_refused(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -153,7 +153,7 @@ async def test_fc_03_e_connect_is_refused(edge: MakeEdge, upstream: MakeUpstream
     assert client.unread == b""
 
 
-async def test_fc_04_head_has_no_body_and_the_connection_goes_on(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc04_head_has_no_body_and_the_connection_goes_on(edge: MakeEdge, upstream: MakeUpstream) -> None:
     running = await edge({"eu": [await upstream()]})
     client = await running.connect()
     found = await client.ask(request(method="HEAD", path="/v1/models"), is_head=True)
@@ -164,7 +164,7 @@ async def test_fc_04_head_has_no_body_and_the_connection_goes_on(edge: MakeEdge,
 
 
 @pytest.mark.parametrize(("status", "length"), [(204, None), (304, "512")])
-async def test_fc_04_answers_without_a_body(
+async def test_fc04_answers_without_a_body(
     status: int, length: str | None, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     fields = b"" if length is None else b"Content-Length: %b\r\n" % length.encode()
@@ -179,7 +179,7 @@ async def test_fc_04_answers_without_a_body(
     assert len(one.asked) == 1, "the upstream connection was reused"
 
 
-async def test_fc_04_e_an_http_10_client_gets_no_chunks(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc04_e_an_http_10_client_gets_no_chunks(edge: MakeEdge, upstream: MakeUpstream) -> None:
     go_on = asyncio.Event()
     one = await upstream([SSE_HEAD, chunk(event("A")), go_on, chunk(DONE) + b"0\r\n\r\n"])
     running = await edge({"eu": [one]})
@@ -194,7 +194,7 @@ async def test_fc_04_e_an_http_10_client_gets_no_chunks(edge: MakeEdge, upstream
     assert found.body == event("A") + DONE
 
 
-async def test_fc_05_fields_that_end_here_and_fields_that_gslb_writes(
+async def test_fc05_fields_that_end_here_and_fields_that_gslb_writes(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     one = await upstream(
@@ -233,7 +233,7 @@ async def test_fc_05_fields_that_end_here_and_fields_that_gslb_writes(
     assert found.all("connection") == []
 
 
-async def test_fc_05_a_client_cannot_nominate_away_what_gslb_adds(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc05_a_client_cannot_nominate_away_what_gslb_adds(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream()
     running = await edge({"eu": [{"url": one.url, "api_key_env": "EU_KEY"}]}, {"EU_KEY": "up-eu"})
     nominated = "close, Authorization, X-Forwarded-For, Content-Length, Host, Via, X-Request-Id"

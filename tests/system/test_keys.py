@@ -19,7 +19,7 @@ def keyed(one: RawUpstream, name: str) -> dict[str, Any]:
     return {"url": one.url, "api_key_env": name}
 
 
-async def test_fc_33_each_endpoint_gets_its_own_key_and_nobody_elses(
+async def test_fc33_each_endpoint_gets_its_own_key_and_nobody_elses(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     eu, us, ap = await upstream(["rst"]), await upstream([answer(503, b"{}")]), await upstream([GOOD])
@@ -40,7 +40,7 @@ async def test_fc_33_each_endpoint_gets_its_own_key_and_nobody_elses(
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("has_key", [True, False])
-async def test_fc_33_an_upstreams_401_is_not_the_clients_fault(
+async def test_fc33_an_upstreams_401_is_not_the_clients_fault(
     status: int, has_key: bool, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     one = await upstream([answer(status, b'{"error":"Unauthorized"}', ("WWW-Authenticate", "Bearer"))])

@@ -42,7 +42,7 @@ def bad_configs(good: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_fc_30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, upstream: MakeUpstream) -> None:
     gate = asyncio.Event()
     one = await upstream(*[[SSE_HEAD + chunk(event("A")), gate, chunk(DONE) + LAST]] * 5)
     running = await edge({"eu": [one]})
@@ -65,7 +65,7 @@ async def test_fc_30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, up
         assert (await client.whole(found)).body == event("A") + DONE
 
 
-async def test_fc_30_a_good_file_swaps_and_streams_on_what_is_gone_finish(
+async def test_fc30_a_good_file_swaps_and_streams_on_what_is_gone_finish(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     gate = asyncio.Event()
@@ -213,7 +213,7 @@ async def streaming(running: RunningEdge, one: RawUpstream, *rest: Any) -> tuple
     return client, found
 
 
-async def test_fc_39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdge, upstream: MakeUpstream) -> None:
     gate = asyncio.Event()
     one = await upstream()
     running = await edge({"eu": [one]})
@@ -243,7 +243,7 @@ async def test_fc_39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdg
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-async def test_fc_39_an_endless_stream_is_cut_and_does_not_look_complete(
+async def test_fc39_an_endless_stream_is_cut_and_does_not_look_complete(
     version: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     one = await upstream([SSE_HEAD + chunk(event("A")), "hang"])
@@ -263,7 +263,7 @@ async def test_fc_39_an_endless_stream_is_cut_and_does_not_look_complete(
     assert running.failures(one) == 0, "nobody's fault"
 
 
-async def test_fc_39_an_unanswered_request_is_told_when_the_grace_is_over(
+async def test_fc39_an_unanswered_request_is_told_when_the_grace_is_over(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
     running = await edge({"eu": [await upstream(["hang"])]})
