@@ -188,6 +188,7 @@ class RawUpstream:
         self.on_connect: Script | None = None
         self.answers_early = False
         self.health_status = 200
+        self.probes = 0
         self.links: list[Link] = []
         self.requests: list[Received] = []
         self.port = 0
@@ -224,6 +225,7 @@ class RawUpstream:
     def page(self, path: bytes) -> bytes:
         """The answer to an observer's GET."""
         if path.endswith(b"/health"):
+            self.probes += 1
             return answer(self.health_status, b"")
         if path.endswith(b"/v1/models"):
             entries = [{"id": model, "object": "model", "created": 1, "owned_by": "vllm"} for model in self.models]
