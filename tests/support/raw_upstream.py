@@ -188,6 +188,7 @@ class RawUpstream:
         self.on_connect: Script | None = None
         self.answers_early = False
         self.health_status = 200
+        self.metrics: str | None = None
         self.probes = 0
         self.links: list[Link] = []
         self.requests: list[Received] = []
@@ -230,6 +231,8 @@ class RawUpstream:
         if path.endswith(b"/v1/models"):
             entries = [{"id": model, "object": "model", "created": 1, "owned_by": "vllm"} for model in self.models]
             return answer(200, json.dumps({"object": "list", "data": entries}).encode())
+        if path.endswith(b"/metrics") and self.metrics is not None:
+            return answer(200, self.metrics.encode(), ("Content-Type", "text/plain"))
         return answer(404, b"{}")
 
 
