@@ -50,9 +50,10 @@ async def test_a_well_endpoint_is_admitted(make_upstream: MakeUpstream, observe:
     ("status", "words"),
     [(503, "503"), (500, "500"), (302, "redirect"), (401, "key"), (204, "204"), (404, "404")],
 )
-async def test_anything_but_200_is_ill_and_says_why(
+async def test_fc19_anything_but_200_is_ill_and_says_why(
     status: int, words: str, make_upstream: MakeUpstream, observe: Observe
 ) -> None:
+    """FC-19: the probe is well, the engine frozen."""
     upstream = await make_upstream()
     upstream.handlers["/health"] = answers(status, Location="/elsewhere")
     one = endpoint("eu/1", upstream.url)
@@ -129,7 +130,8 @@ async def test_lasting_trouble_is_logged_once(
     assert sum("eu/1: probe:" in r.message and r.levelno == logging.WARNING for r in caplog.records) == 1
 
 
-async def test_probe_now_never_makes_two(make_upstream: MakeUpstream, observe: Observe) -> None:
+async def test_fc20_e_probe_now_never_makes_two(make_upstream: MakeUpstream, observe: Observe) -> None:
+    """FC-20 e: busy is not dead."""
     upstream = await make_upstream()
     answer_now = asyncio.Event()
 
@@ -175,9 +177,10 @@ class BrokenOnce(FleetView):
         raise KeyError("always")
 
 
-async def test_an_unexpected_error_costs_one_cycle(
+async def test_fc31_an_unexpected_error_costs_one_cycle(
     make_upstream: MakeUpstream, observe: Observe, counters: Counters, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """FC-31: one prober per endpoint, whatever was reloaded."""
     upstream = await make_upstream()
     one = endpoint("eu/1", upstream.url)
     plain = fleet_of(one)

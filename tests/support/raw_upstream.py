@@ -97,6 +97,8 @@ class Link(Tap):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._upstream.links.append(self)
+        if self._upstream.is_deaf and self.transport is not None:
+            asyncio.get_running_loop().call_soon(self.transport.pause_reading)  # uvloop starts to read after this
         if self._upstream.on_connect is not None:
             self._play(self._upstream.on_connect)
 
@@ -187,6 +189,7 @@ class RawUpstream:
         self.models = models
         self.on_connect: Script | None = None
         self.answers_early = False
+        self.is_deaf = False
         self.health_status = 200
         self.metrics: str | None = None
         self.probes = 0

@@ -37,6 +37,7 @@ async def leave_and_check(running: RunningEdge, client: RawClient, one: RawUpstr
 @pytest.mark.parametrize("how", ["fin", "rst"])
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_fc12_a_before_the_head(how: str, is_stream: bool, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 a: a client that leaves frees the GPU."""
     one, other = await upstream(["hang"]), await upstream()
     running = await edge({"eu": [one], "us": [other]})
     client = await running.connect()
@@ -48,6 +49,7 @@ async def test_fc12_a_before_the_head(how: str, is_stream: bool, edge: MakeEdge,
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
 async def test_fc12_b_after_the_head(how: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 b: a client that leaves frees the GPU."""
     one = await upstream([SSE_HEAD, "hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -59,6 +61,7 @@ async def test_fc12_b_after_the_head(how: str, edge: MakeEdge, upstream: MakeUps
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
 async def test_fc12_c_between_events(how: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 c: a client that leaves frees the GPU."""
     one = await upstream([SSE_HEAD + chunk(event("A")), "hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -69,6 +72,7 @@ async def test_fc12_c_between_events(how: str, edge: MakeEdge, upstream: MakeUps
 
 
 async def test_fc12_d_while_uploading(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 d: a client that leaves frees the GPU."""
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -81,6 +85,7 @@ async def test_fc12_d_while_uploading(edge: MakeEdge, upstream: MakeUpstream) ->
 
 
 async def test_fc12_while_connecting(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12: a client that leaves frees the GPU."""
     one = await upstream()
     running = await edge({"eu": [one]})
     links = len(one.links)
@@ -93,6 +98,7 @@ async def test_fc12_while_connecting(edge: MakeEdge, upstream: MakeUpstream) -> 
 
 
 async def test_fc12_e_while_another_endpoint_is_tried(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 e: a client that leaves frees the GPU."""
     gate = asyncio.Event()
     eu, us, ap = await upstream(["rst"]), await upstream([gate, "rst"]), await upstream()
     running = await edge({"eu": [eu], "us": [us], "ap": [ap]})

@@ -21,6 +21,7 @@ def body_of(size: int) -> bytes:
 
 
 async def test_fc36_a_a_large_length_is_refused_before_the_body(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 a: bounds on what is sent, however it is sent."""
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
     client = await running.connect()
@@ -32,6 +33,7 @@ async def test_fc36_a_a_large_length_is_refused_before_the_body(edge: MakeEdge, 
 
 
 async def test_fc36_a_an_expected_continue_is_not_given_for_it(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 a: bounds on what is sent, however it is sent."""
     running = await edge({"eu": [await upstream()]}, limits=LIMITS)
     client = await running.connect()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (
@@ -59,6 +61,7 @@ async def test_continue_is_given_once(edge: MakeEdge, upstream: MakeUpstream) ->
 
 
 async def test_fc36_b_chunks_are_counted(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 b: bounds on what is sent, however it is sent."""
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
     found = await running.ask(request(body_of(MIB + 1), chunks=10_000))
@@ -67,6 +70,7 @@ async def test_fc36_b_chunks_are_counted(edge: MakeEdge, upstream: MakeUpstream)
 
 
 async def test_fc36_c_exactly_the_limit_passes(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 c: bounds on what is sent, however it is sent."""
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
     body = body_of(MIB)
@@ -106,6 +110,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("name", FLOODS)
 async def test_fc36_floods_are_refused_early(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36: bounds on what is sent, however it is sent."""
     start, piece, statuses, most_bytes = FLOODS[name]
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
@@ -121,6 +126,7 @@ async def test_fc36_floods_are_refused_early(name: str, edge: MakeEdge, upstream
 
 
 async def test_fc36_e_g_in_one_write(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 e and g: bounds on what is sent, however it is sent."""
     running = await edge({"eu": [await upstream()]}, limits=LIMITS)
     head = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n"
     assert (await running.ask(head + b"X: y\r\n" * 10_000 + b"\r\n")).status == 431

@@ -195,9 +195,10 @@ def held_bytes(running: RunningEdge) -> int:
 
 
 @pytest.mark.parametrize("chunks", [0, 50_000])
-async def test_bodies_that_are_held_are_bounded_together(
+async def test_fc13_bodies_that_are_held_are_bounded_together(
     chunks: int, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-13: a slow client holds the upstream back."""
     gate = asyncio.Event()
     one = await upstream([gate, GOOD], [gate, GOOD], default=[GOOD])
     running = await edge({"eu": [one]}, limits=BOUNDS)

@@ -43,6 +43,7 @@ def bad_configs(good: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_fc30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-30: a reload is all or nothing."""
     gate = asyncio.Event()
     one = await upstream(*[[SSE_HEAD + chunk(event("A")), gate, chunk(DONE) + LAST]] * 5)
     running = await edge({"eu": [one]})
@@ -68,6 +69,7 @@ async def test_fc30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, ups
 async def test_fc30_a_good_file_swaps_and_streams_on_what_is_gone_finish(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-30: a reload is all or nothing."""
     gate = asyncio.Event()
     eu = await upstream(*[[SSE_HEAD + chunk(event("A")), gate, chunk(DONE) + LAST]] * 5)
     us = await upstream()
@@ -104,7 +106,8 @@ async def test_a_reload_by_the_admin_api_needs_the_token(edge: MakeEdge, upstrea
     running.note_own_loads()
 
 
-async def test_one_request_sees_one_configuration(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc30_one_request_sees_one_configuration(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-30: a reload is all or nothing."""
     # The first attempt fails after a reload: the next goes to what the old and the new configuration share.
     gate = asyncio.Event()
     eu, us, ap = await upstream([gate, "rst"]), await upstream(), await upstream()
@@ -121,7 +124,8 @@ async def test_one_request_sees_one_configuration(edge: MakeEdge, upstream: Make
     assert (await client.ask(ASK)).one("x-gslb-region") == "us"
 
 
-async def test_nothing_is_shared_between_the_configurations(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc30_nothing_is_shared_between_the_configurations(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-30: a reload is all or nothing."""
     gate = asyncio.Event()
     eu, us = await upstream([gate, "rst"]), await upstream()
     running = await edge({"eu": [eu]})
@@ -169,7 +173,10 @@ async def test_tenants_change_for_the_next_request_of_a_connection(edge: MakeEdg
 # --- liveness and readiness ---------------------------------------------------------------------------
 
 
-async def test_liveness_and_readiness_do_not_depend_on_upstreams(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc39_liveness_and_readiness_do_not_depend_on_upstreams(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """FC-39: the end of an edge."""
     one = await upstream()
     one.health_status = 503
     running = await edge({"eu": [one]}, health={"fall": 1})
@@ -214,6 +221,7 @@ async def streaming(running: RunningEdge, one: RawUpstream, *rest: Any) -> tuple
 
 
 async def test_fc39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-39: the end of an edge."""
     gate = asyncio.Event()
     one = await upstream()
     running = await edge({"eu": [one]})
@@ -246,6 +254,7 @@ async def test_fc39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdge
 async def test_fc39_an_endless_stream_is_cut_and_does_not_look_complete(
     version: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-39: the end of an edge."""
     one = await upstream([SSE_HEAD + chunk(event("A")), "hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -266,6 +275,7 @@ async def test_fc39_an_endless_stream_is_cut_and_does_not_look_complete(
 async def test_fc39_an_unanswered_request_is_told_when_the_grace_is_over(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-39: the end of an edge."""
     running = await edge({"eu": [await upstream(["hang"])]})
     client = await running.connect()
     found = client.send(ASK)
@@ -276,7 +286,8 @@ async def test_fc39_an_unanswered_request_is_told_when_the_grace_is_over(
     await asyncio.wait_for(stopping, 8)
 
 
-async def test_records_are_written_before_the_edge_is_gone(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc39_records_are_written_before_the_edge_is_gone(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-39: the end of an edge."""
     one = await upstream([answer(200, b"{}")], stream(event("A"), DONE), ["hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()
