@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import pytest
 
 from tests.support.raw_client import chat, request, until
@@ -185,6 +186,21 @@ async def test_fc08_c_a_short_answer_is_the_upstreams_failure(edge: MakeEdge, up
     assert (record["status"], record["outcome"], record["attempts"]) == (200, "upstream_truncated", 1)
     assert running.failures(one) == 1
     assert other.requests == running.pool(one)._idle == []
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_fc08_a_client_library_sees_the_failure(
+    is_stream: bool, edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """FC-08: whoever parses HTTP raises; a cut answer cannot be taken for a short one."""
+    cut: list[Step] = [SSE_HEAD + chunk(DIALECTS["chat"].content), "fin"]
+    running = await edge({"eu": [await upstream(cut if is_stream else [answer(200, b"x" * 500)[:-200], "fin"])]})
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{running.port}/v1/chat/completions"
+        async with session.post(url, json=chat(stream=is_stream)) as found:
+            assert found.status == 200
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await found.read()
 
 
 async def test_fc08_the_same_client_may_come_back(edge: MakeEdge, upstream: MakeUpstream) -> None:

@@ -27,6 +27,7 @@ async def leave_and_check(running: RunningEdge, client: RawClient, one: RawUpstr
     await until(lambda: running.open_exchanges == 0)
     record = await running.record()
     assert (record["status"], record["outcome"], record["attempts"]) == (499, "client_gone", 1)
+    assert record["duration_ms"] > 0
     assert running.attempts() == {("eu", "aborted"): 1}
     assert running.failures(one) == 0
     assert running.in_flight == 0
