@@ -12,7 +12,7 @@ from aiohttp import web
 from gslb.counters import Counters
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.observe.observer import Observer
-from gslb.routing.health import State
+from gslb.routing.health import HealthMarks, State
 from gslb.routing.view import FleetView
 from gslb.types import LoadSample
 from tests.observe.upstream import (
@@ -30,13 +30,15 @@ from tests.observe.upstream import (
 
 MakeUpstream = Callable[[], Awaitable[Upstream]]
 Observe = Callable[..., Observer]
+PATIENT = {"interval": "1h", "timeout": "5s"}
+"""One probe, and time for its answer on a loaded machine."""
 
 
 async def test_a_well_endpoint_is_admitted(make_upstream: MakeUpstream, observe: Observe) -> None:
     upstream = await make_upstream()
     one = endpoint("eu/1", upstream.url)
     fleet = fleet_of(one)
-    observer = observe(fleet, settings(one))
+    observer = observe(fleet, settings(one, **PATIENT))
     assert await observer.first_round(10)
     view = view_of(fleet, "eu/1")
     assert view.state is State.ADMITTING
@@ -53,12 +55,13 @@ async def test_a_well_endpoint_is_admitted(make_upstream: MakeUpstream, observe:
 async def test_fc19_anything_but_200_is_ill_and_says_why(
     status: int, words: str, make_upstream: MakeUpstream, observe: Observe
 ) -> None:
-    """FC-19: the probe is well, the engine frozen."""
+    """FC-19: 503, 500, a redirect or 401 on the probe path are ill, and the reason is named."""
     upstream = await make_upstream()
     upstream.handlers["/health"] = answers(status, Location="/elsewhere")
     one = endpoint("eu/1", upstream.url)
     fleet = fleet_of(one)
-    observe(fleet, settings(one))
+    fleet.configure([one], HealthMarks(fall=1))
+    observe(fleet, settings(one, **PATIENT))
     await until(lambda: view_of(fleet, "eu/1").state is State.EJECTED)
     assert words in view_of(fleet, "eu/1").reason
     assert "/elsewhere" not in upstream.hits
