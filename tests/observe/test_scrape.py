@@ -51,7 +51,7 @@ async def test_fc22_eight_strange_upstreams(
     endpoints = [endpoint(key, upstream.url) for key, upstream in upstreams.items()]
     fleet = fleet_of(*endpoints)
     with caplog.at_level(logging.WARNING, "gslb.observe"):
-        observe(fleet, settings(*endpoints))
+        observe(fleet, settings(*endpoints, interval="5s"))  # probes have time on a loaded machine
         await until(lambda: all(upstream.hits["/metrics"] >= 4 for upstream in upstreams.values()))
         await until(lambda: len(counters.scrape_errors) >= 6 and min(counters.scrape_errors.values()) >= 3)
     loads = {key: view_of(fleet, key).load for key in FC_22}

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.edge import ADMIN_TOKEN, RunningEdge, config_of
 from tests.support.raw_client import RawClient, chat, request, until
@@ -64,6 +65,34 @@ async def test_fc30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, ups
     gate.set()
     for client, found in zip(clients, streams, strict=True):
         assert (await client.whole(found)).body == event("A") + DONE
+
+
+YAML_TRAPS = {
+    "residency: {rules: [{countries: [US, NO], jurisdictions: [EU]}]}": ("countries[1]", "boolean"),
+    "health: {fall: 0100}": ("health.fall", "octal"),
+    "health: {interval: 12:30:00}": ("health.interval", "base 60"),
+    "edge: {name: 0123}": ("edge.name", "quote it"),
+    "edge: {name: a, name: b}": ("edge.name", "twice"),
+    "routing: {failover: {max_retires: 3}}": ("max_retires", "max_attempts"),
+}
+
+
+async def test_fc28_traps_of_yaml_are_refused_by_a_reload_with_their_place(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """FC-28: never silently something else; the running configuration stays, a quoted text is a text."""
+    one = await upstream()
+    running = await edge({"eu": [one]})
+    good = yaml.safe_dump(config_of({"eu": [one]}))
+    for text, words in YAML_TRAPS.items():
+        rest = yaml.safe_dump({k: v for k, v in yaml.safe_load(good).items() if k != text.partition(":")[0]})
+        problems = running.reload(f"{rest}{text}\n")
+        assert len(problems) == 1, problems
+        assert all(word in problems[0] for word in (*words, f"gslb.yaml:{rest.count(chr(10)) + 1}:")), problems
+        assert running.edge.counters.config_generation == 1
+        assert (await running.ask(ASK)).status == 200
+    assert running.reload(config_of({"eu": [one]}, edge={"name": "0123"})) == [], "dumped with quotes"
+    assert running.edge.settings().config.edge.name == "0123"
 
 
 async def test_fc30_a_good_file_swaps_and_streams_on_what_is_gone_finish(
