@@ -21,6 +21,7 @@ from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.explain import explain, imagine
 from gslb.observe.observer import Observer
+from gslb.policy.quota import ConcurrencyLimit, ConnectionLimit
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.generation import Door, Generation, build_pools
@@ -31,6 +32,7 @@ from gslb.proxy.tls_server import TlsServer
 from gslb.routing.health import HealthMarks
 from gslb.routing.view import FleetView
 from gslb.types import ForcedState
+from gslb.wire.body_budget import BodyBudget
 
 _log = logging.getLogger("gslb")
 _FIRST_ROUND_S = 2.0
@@ -69,7 +71,8 @@ class Edge:
         self.observer = Observer(self.fleet, settings, self.counters, rng=self._dice)
         self._door = Door(
             loop, self.fleet, self.counters, AccessLog(settings.config.observability.access_log, loop, log_record),
-            Deadlines(loop), time.time, self.observer.probe_now,
+            Deadlines(loop), time.time, self.observer.probe_now, ConcurrencyLimit(self.counters.tenant_running),
+            ConnectionLimit(), BodyBudget(settings.config.limits.buffered_bytes),
         )  # fmt: skip
         self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)
         self._listener = Listener(Generation(self._door, settings, self._pools, self._dice))
@@ -160,6 +163,7 @@ class Edge:
             "uptime_s": round(time.time() - self._started_s, 1),
             "open_connections": self.counters.open_connections,
             "open_exchanges": self.counters.open_exchanges,
+            "buffered_body_bytes": self._door.body_budget.held_bytes,
         }
 
     def explain(self, query: ExplainQuery) -> Mapping[str, Any]:
@@ -220,6 +224,7 @@ class Edge:
         self._pools = pools
         self._settings = settings
         self.fleet.configure(settings.endpoints, health_marks(settings))
+        self._door.body_budget.limit_bytes = settings.config.limits.buffered_bytes
         self._listener.generation = generation
         self.observer.apply(settings)
         self.counters.config_generation += 1

@@ -46,6 +46,8 @@ class Counters:
         self.tokens: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self.scrape_errors: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.probe_errors: defaultdict[str, int] = defaultdict(int)
+        self.tenant_running: dict[str, int] = {}
+        self.refused_connections: defaultdict[str, int] = defaultdict(int)
         self.config_generation = 0
         self.config_reload_failures = 0
         self.open_connections = 0

@@ -55,6 +55,7 @@ class EdgeCollector(Collector):
         )
         yield _gauge("gslb_open_connections", "Client connections open now.", counters.open_connections)
         yield _gauge("gslb_open_exchanges", "Requests under way now.", counters.open_exchanges)
+        yield from _limits(counters, self._edge.settings().config.tenants)
 
 
 def _traffic(counters: Counters) -> Iterator[Metric]:
@@ -118,6 +119,19 @@ def _fleet(edge: AdminEdge, views: tuple[EndpointView, ...]) -> Iterator[Metric]
     for region, rtt_ms in nearest_ms.items():
         rtt.add_metric((region,), rtt_ms / 1000)
     yield rtt
+
+
+def _limits(counters: Counters, tenants: Iterable[str]) -> Iterator[Metric]:
+    running = GaugeMetricFamily("gslb_tenant_inflight", "Requests of a tenant under way now.", labels=("tenant",))
+    for tenant in tenants:
+        running.add_metric((tenant,), counters.tenant_running.get(tenant, 0))
+    yield running
+    yield _counters(
+        "gslb_refused_connections",
+        "Client connections closed unanswered, by the limit they met.",
+        ("limit",),
+        (((limit,), count) for limit, count in list(counters.refused_connections.items())),
+    )
 
 
 def _observation_errors(counters: Counters, views: tuple[EndpointView, ...]) -> Iterator[Metric]:

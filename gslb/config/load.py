@@ -181,6 +181,7 @@ def _tenants(config: Config, findings: Findings) -> TenantDirectory:
             jurisdictions=frozenset(tenant.jurisdictions) if tenant.jurisdictions is not None else None,
             expires_at=parse_time_s(tenant.expires) if tenant.expires is not None else None,
             budget_ms=tenant.latency_budget * 1000 if tenant.latency_budget is not None else None,
+            max_concurrency=tenant.max_concurrency,
         )
         entries.append((findings.keys["tenants", name, source].encode("ascii"), rights))
     return TenantDirectory(entries)

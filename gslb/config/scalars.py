@@ -23,7 +23,9 @@ _OLD_BOOL = frozenset(("yes", "no", "on", "off", "y", "n", "true", "false"))
 _OLD_OCTAL = re.compile(r"[-+]?0[0-9_]+")
 _OLD_BINARY = re.compile(r"[-+]?0b[01_]+")
 _OLD_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
-_OLD_UNDERSCORE = re.compile(r"[-+]?(?=[^_]*_)(?:0x[0-9a-fA-F_]+|[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?)")
+_OLD_UNDERSCORE = re.compile(
+    r"[-+]?(?=[^_]*_)(?:0x[0-9a-fA-F_]+|(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?)"
+)
 _LONGEST_NUMBER = 40
 
 

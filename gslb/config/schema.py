@@ -300,11 +300,27 @@ class Limits(Section):
     """Header lines of one request."""
     body_bytes: Size = 32 * 1024 * 1024
     """Body of one request; it is kept for failover until the answer is committed."""
+    multipart_bytes: Size = 32 * 1024 * 1024
+    """Body of one request on the paths that take a form (audio), in place of `body_bytes`."""
+    buffered_bytes: Size = 512 * 1024 * 1024
+    """Request bodies held at once, over all connections; more are refused with 503 and Retry-After."""
     connections: Count = 20_000
     """Client connections open at once."""
+    connections_per_address: Count | None = None
+    """Connections one client address (IPv6: /64) may have open; trusted proxies are exempt. Unset: any number."""
     allow_half_close: bool = False
     """True: a client that has shut its sending side still gets its answer. False: it counts as gone, as over TLS
     it always does."""
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> Limits:
+        most_bytes = max(self.body_bytes, self.multipart_bytes)
+        if self.buffered_bytes < most_bytes:
+            raise ValueError(
+                f"buffered_bytes ({self.buffered_bytes}) must hold one whole body ({most_bytes}): raise it, or "
+                "lower body_bytes and multipart_bytes"
+            )
+        return self
 
 
 class ResidencyRule(Section):
@@ -347,6 +363,8 @@ class Tenant(Section):
     """When its key ends, as a date-time with offset such as 2027-01-01T00:00:00Z; unset: never."""
     latency_budget: PositiveDuration | None = None
     """Its time-to-first-token budget, before `routing.latency_budget`."""
+    max_concurrency: Count | None = None
+    """Most of its requests that run at once; more are refused with 429 and Retry-After. Unset: no limit."""
 
     @model_validator(mode="after")
     def _one_key(self) -> Tenant:

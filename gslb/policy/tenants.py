@@ -20,7 +20,8 @@ class TenantRights:
     """What a tenant may do. None means unrestricted.
 
     `models` it may name, `jurisdictions` it may be served in (a region needs one of them), `expires_at` unix
-    seconds from which on its key is void, `budget_ms` its time-to-first-token budget.
+    seconds from which on its key is void, `budget_ms` its time-to-first-token budget, `max_concurrency` how many
+    of its requests may run at once.
     """
 
     name: str
@@ -28,6 +29,7 @@ class TenantRights:
     jurisdictions: frozenset[str] | None = None
     expires_at: float | None = None
     budget_ms: float | None = None
+    max_concurrency: int | None = None
 
 
 class TenantDirectory:

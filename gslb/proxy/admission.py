@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from gslb.errors import ApiError
+from gslb.policy.quota import ConcurrencyLimit
 from gslb.policy.tenants import TenantRights
 from gslb.proxy.generation import Generation
 from gslb.types import Facts, Place
@@ -23,6 +24,26 @@ class Admitted:
     reading: Reading
     facts: Facts | None
     body: bytes
+    is_counted: bool = False
+    """It holds one of its tenant's places, until `count_out`."""
+
+    def count_in(self, running: ConcurrencyLimit) -> None:
+        """Take one of the tenant's places. Raises ApiError `concurrency_limit` when all are taken."""
+        rights = self.reading.rights
+        if not rights.name:
+            return
+        if not running.try_start(rights.name, rights.max_concurrency):
+            raise ApiError(
+                "concurrency_limit", f"your key may run {rights.max_concurrency} requests at once; end one first",
+                retry_after_s=1,
+            )  # fmt: skip
+        self.is_counted = True
+
+    def count_out(self, running: ConcurrencyLimit) -> None:
+        """Give the place back, however the request ended."""
+        if self.is_counted:
+            self.is_counted = False
+            running.end(self.reading.rights.name)
 
 
 @dataclass(frozen=True, slots=True)

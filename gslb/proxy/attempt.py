@@ -21,6 +21,7 @@ from gslb.routing.load import Ticket
 from gslb.routing.router import Decision
 from gslb.wire.http1 import ResponseHead
 from gslb.wire.orca import parse_orca
+from gslb.wire.retry_after import parse_retry_after_s
 from gslb.wire.sse import ABORTED, FirstContent, Verdict
 
 if TYPE_CHECKING:
@@ -100,9 +101,13 @@ class Attempt:
         if head.status == 101:
             self.on_garbled("an upgrade nobody asked for")
             return True
-        own_key = self.pool.has_key or self._exchange.generation.settings.tenants is not None
-        fault = failure.status_failure(head.status, head.retry_after, own_key, self.decision.region)
-        return fault is not None and self._exchange.attempt_failed(fault, may_pass_back=not fault.is_auth)
+        generation = self._exchange.generation
+        own_key = self.pool.has_key or generation.settings.tenants is not None
+        retry_after_s = None
+        if head.retry_after is not None:
+            retry_after_s = parse_retry_after_s(head.retry_after, generation.door.wall_s())
+        fault = failure.status_failure(head.status, retry_after_s, own_key, self.decision.region)
+        return fault is not None and self._exchange.attempt_failed(fault, may_pass_back=fault.may_pass_back)
 
     def on_payload(self, payload: bytes, is_complete: bool) -> None:
         """Body bytes up to the first content: hold them until the commit point, relay them behind it."""

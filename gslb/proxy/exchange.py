@@ -36,9 +36,9 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_clock", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_total_at_s", "_unsent",
-        "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures", "fence",
-        "generation", "head", "home", "is_event_stream", "predicted_ms", "reason", "request_id",
+        "_attempt", "_clock", "_held_bytes", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_total_at_s",
+        "_unsent", "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures",
+        "fence", "generation", "head", "home", "is_event_stream", "predicted_ms", "reason", "request_id",
         "served_endpoint", "served_region", "started_s", "status", "tail", "tried", "ttft_s",
     )  # fmt: skip
 
@@ -50,6 +50,7 @@ class Exchange:
         self.request_id = client.request_id(head)
         self.started_s = now_s
         self.admitted: Admitted | None = None
+        self._held_bytes = 0
         self._total_at_s = NEVER_S
         # its attempts
         self._attempt: Attempt | None = None
@@ -78,7 +79,7 @@ class Exchange:
 
     def start(self, body: bytes) -> None:
         """Admit, decide, and send the first attempt on its way; or answer at once."""
-        self.bytes_in = len(body)
+        self.bytes_in = self._held_bytes = len(body)
         try:
             decision = self._admit_and_decide(body)
         except ApiError as error:
@@ -98,6 +99,7 @@ class Exchange:
             return None
         if door.is_stopping:
             raise _shutting_down()
+        admitted.count_in(door.concurrency)
         snapshot = door.fleet.snapshot
         if admitted.reading.asks_why:
             choice, explanation = generation.router.explain(admitted.facts, snapshot, self.started_s)
@@ -218,6 +220,7 @@ class Exchange:
             fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
         self._unsent = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
         self._write = client.writer()
+        self._drop_body()
         self.relay(held, is_complete)
         if not (self._is_done or self._is_paused):
             limit_s = attempt.first_token_limit_s
@@ -367,8 +370,19 @@ class Exchange:
         self._is_done = True
         self._attempt = None
         write_record(self, outcome, self.client.now_s())
-        self.admitted = None  # the body must not outlive the exchange
+        self._drop_body()
+        if self.admitted is not None:
+            self.admitted.count_out(self.generation.door.concurrency)
+            self.admitted = None
         self.client.exchange_done(keep_alive and self.client.keeps_alive(self.head))
+
+    def _drop_body(self) -> None:
+        """Nobody will be sent the body any more: it must not stay in memory as long as its answer streams."""
+        if self._held_bytes:
+            self.generation.door.body_budget.let_go(self._held_bytes)
+            self._held_bytes = 0
+            if self.admitted is not None:
+                self.admitted.body = b""
 
 
 def _shutting_down() -> ApiError:

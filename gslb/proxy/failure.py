@@ -13,10 +13,9 @@ from gslb.errors import ApiError
 from gslb.proxy.pool import ConnectFailed
 from gslb.routing.health import Outcome
 from gslb.routing.router import Refusal
-from gslb.wire.sse import ABORTED, is_callers_error
+from gslb.wire.sse import ABORTED, has_engine_error
 
 _FAILOVER_STATUS = frozenset((429, 500, 502, 503, 504, 529))
-_MAX_RETRY_AFTER_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,12 @@ class Failure:
     never_sent: bool = False
     """No byte of the request was written: replaying it is always safe."""
     is_auth: bool = False
+
+    @property
+    def may_pass_back(self) -> bool:
+        """May the client have this answer when nobody else can be asked? Not one that tells of the inside: a
+        refused key of gslb's own, a redirect to an address that clients cannot know."""
+        return not self.is_auth and not 300 <= self.status < 400
 
     def may_retry(self, replay: str) -> bool:
         """May another endpoint be asked, by the operator's replay rule (`any` or `connect_only`)?"""
@@ -58,18 +63,22 @@ def error_event_failure(why: str, region: str) -> Failure:
     return Failure("error_event", Outcome.SERVER_ERROR, why, region, status=500)
 
 
-def status_failure(status: int, retry_after: bytes | None, gateway_key: bool, region: str) -> Failure | None:
+def status_failure(status: int, retry_after_s: int | None, gateway_key: bool, region: str) -> Failure | None:
     """The failure an answer's status means, or None when the answer is the client's to have.
 
-    With a key of gslb's own (`gateway_key`) a 401 or 403 is gslb's configuration, not the client's doing.
+    With a key of gslb's own (`gateway_key`) a 401 or 403 is gslb's configuration, not the client's doing. So is
+    a redirect: no engine sends one, what stands in its place does.
     """
     if status in (401, 403) and gateway_key:
         return Failure("auth_error", Outcome.NEUTRAL, f"status {status}: check this endpoint's key", region,
                        status, is_auth=True)  # fmt: skip
+    if 300 <= status < 400 and status != 304:
+        return Failure("protocol_error", Outcome.SERVER_ERROR, f"status {status}: no engine redirects; check this "
+                       "endpoint's url", region, status)  # fmt: skip
     if status not in _FAILOVER_STATUS:
         return None
     result, outcome, why = status_outcome(status)
-    return Failure(result, outcome, why, region, status, _seconds(retry_after))
+    return Failure(result, outcome, why, region, status, retry_after_s)
 
 
 def status_outcome(status: int) -> tuple[str, Outcome, str]:
@@ -79,12 +88,6 @@ def status_outcome(status: int) -> tuple[str, Outcome, str]:
     if status >= 500:
         return "status_5xx", Outcome.SERVER_ERROR, f"status {status}"
     return "ok", Outcome.NEUTRAL if status >= 400 else Outcome.SUCCESS, ""
-
-
-def _seconds(retry_after: bytes | None) -> int | None:
-    if retry_after is None or not retry_after.isdigit():
-        return None
-    return min(int(retry_after[:9]), _MAX_RETRY_AFTER_S)
 
 
 def final_error(failures: Sequence[Failure]) -> ApiError:
@@ -122,7 +125,4 @@ def ends_in_error(tail: Iterable[bytes]) -> bool:
     """True when the last events of a stream tell an error that is not the caller's own (a killed vLLM sends
     one, then `[DONE]`), or that the engine gave up."""
     text = b"".join(tail)
-    if ABORTED in text:
-        return True
-    start = text.rfind(b'data: {"error":')
-    return start >= 0 and not is_callers_error(text[start:])
+    return ABORTED in text or has_engine_error(text)

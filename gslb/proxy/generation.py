@@ -18,6 +18,7 @@ import orjson
 from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.errors import ApiError
+from gslb.policy.quota import ConcurrencyLimit, ConnectionLimit
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.pool import EndpointPool
@@ -26,12 +27,13 @@ from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router
 from gslb.routing.rules import Damping, RoutingRules
 from gslb.routing.view import FleetView
+from gslb.wire.body_budget import BodyBudget
 from gslb.wire.openai import merge_models
 
 
 @dataclass(slots=True)
 class Door:
-    """What outlives configurations: the fleet's view, counts, log, timers."""
+    """What outlives configurations: the fleet's view, counts, log, timers, and what is in use of limits."""
 
     loop: asyncio.AbstractEventLoop
     fleet: FleetView
@@ -41,6 +43,9 @@ class Door:
     wall_s: Callable[[], float]
     on_doubt: Callable[[str], None]
     """Called with an endpoint key when traffic changed its health: a reason to probe at once."""
+    concurrency: ConcurrencyLimit
+    connections: ConnectionLimit
+    body_budget: BodyBudget
     is_stopping: bool = False
 
 

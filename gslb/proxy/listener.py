@@ -14,6 +14,7 @@ from typing import cast
 
 from gslb.config.settings import Settings
 from gslb.errors import ApiError, error_body, retry_after_text
+from gslb.geo.addresses import parse_address
 from gslb.geo.proxy_protocol import ProxyProtocolError, parse_proxy_header
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.exchange import Exchange
@@ -66,7 +67,7 @@ class ClientConnection(asyncio.Protocol):
     """One client connection (watched by the deadline ring)."""
 
     __slots__ = (
-        "_close_by_s", "_exchange", "_generation", "_is_closing", "_is_pumping", "_is_write_paused",
+        "_close_by_s", "_counted_as", "_exchange", "_generation", "_is_closing", "_is_pumping", "_is_write_paused",
         "_listener", "_peer", "_proxy_head", "_reader", "_seen_from", "_stage", "_transport", "address",
         "deadline_s", "forwarded_for", "next_look_s", "now_s", "place", "proto",
     )  # fmt: skip
@@ -78,8 +79,12 @@ class ClientConnection(asyncio.Protocol):
         self.now_s = listener.door.loop.time
         self._generation = listener.generation
         self._transport: asyncio.Transport | None = None
-        self._reader = RequestReader(limits.head_bytes, limits.header_count, limits.body_bytes)
+        self._reader = RequestReader(
+            limits.head_bytes, limits.header_count, limits.body_bytes, limits.multipart_bytes,
+            listener.door.body_budget,
+        )  # fmt: skip
         self._peer = ""
+        self._counted_as: int | None = None
         self._proxy_head: bytes | None = b"" if listener.generation.settings.config.geo.proxy_protocol else None
         self._is_closing = self._is_pumping = self._is_write_paused = False
         self._stage = IN_HEAD  # a fresh connection owes a head
@@ -107,6 +112,10 @@ class ClientConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = self._peer or (str(peer[0]) if isinstance(peer, tuple) else "")
         if len(listener.connections) >= self._generation.limits.connections:
+            listener.door.counters.refused_connections["connections"] += 1
+            self._transport.abort()
+            return
+        if not self._is_within_its_share():
             self._transport.abort()
             return
         listener.connections.add(self)
@@ -114,8 +123,23 @@ class ClientConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self.arm(self.now_s() + self._generation.timeouts.request_head)
 
+    def _is_within_its_share(self) -> bool:
+        """Count this connection for its client's address; False when that has as many as it may."""
+        generation = self._generation
+        address = parse_address(self._peer.partition("%")[0])
+        if address is None or generation.settings.trusted_proxies.trusts(self._peer):
+            return True  # a trusted proxy stands for any number of clients
+        door = self._listener.door
+        self._counted_as = door.connections.try_open(address, generation.limits.connections_per_address)
+        if self._counted_as is None:
+            door.counters.refused_connections["connections_per_address"] += 1
+        return self._counted_as is not None
+
     def connection_lost(self, exc: Exception | None) -> None:
         listener = self._listener
+        if self._counted_as is not None:
+            listener.door.connections.close(self._counted_as)
+            self._counted_as = None
         if self in listener.connections:
             listener.connections.discard(self)
             listener.door.counters.open_connections -= 1
@@ -126,6 +150,7 @@ class ClientConnection(asyncio.Protocol):
             self._begin(reader.head)  # it left while it was sending a request: that is one record too (FC-12)
         if self._exchange is not None:
             self._exchange.on_client_gone()
+        reader.close()
 
     def eof_received(self) -> bool:
         """The client sends no more: with an answer pending it has left, unless half-close is allowed."""
@@ -179,6 +204,9 @@ class ClientConnection(asyncio.Protocol):
         self._proxy_head = None
         if header.source is not None and self._generation.settings.trusted_proxies.trusts(self._peer):
             self._peer = header.source
+            if not self._is_within_its_share():
+                self.abort()
+                return b""
         return rest
 
     # --- requests, one at a time --------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Bytes of a client connection to whole requests, or to the one error that ends the connection. No I/O.
 
 httptools splits, `http1.finish_head` judges, this bounds: head bytes, field count, body bytes, whether
-announced by Content-Length or sent in chunks (FC-36).
+announced by Content-Length or sent in chunks (FC-36), and what all connections together hold of bodies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections import deque
 import httptools
 
 from gslb.errors import ApiError
+from gslb.wire.body_budget import BodyBudget
 from gslb.wire.http1 import RequestHead, finish_head
+from gslb.wire.paths import ROUTES
 
 IDLE, IN_HEAD, IN_BODY = range(3)
 
@@ -24,19 +26,30 @@ _MAX_LESSONS = 8
 class RequestReader:
     """Feed it bytes; take whole requests from `ready`. After `fault` is set nothing more is read.
 
-    `stage` tells what the connection waits for; `wants_continue` that a client awaits `100 Continue`.
+    `stage` tells what the connection waits for; `wants_continue` that a client awaits `100 Continue`. Bodies are
+    held of `budget`: whoever takes a request from `ready` lets its body go there, `close` what is left here.
     """
 
     __slots__ = (
-        "_body", "_body_bytes", "_body_limit_bytes", "_count_limit", "_fields", "_head_bytes",
-        "_head_limit_bytes", "_is_resuming", "_is_upgrading", "_known", "_lessons", "_parser", "_unfinished_bytes",
-        "fault", "head", "ready", "stage", "wants_continue",
+        "_body", "_body_bytes", "_body_limit_bytes", "_budget", "_count_limit", "_fields", "_form_limit_bytes",
+        "_head_bytes", "_head_limit_bytes", "_is_resuming", "_is_upgrading", "_known", "_lessons", "_parser",
+        "_unfinished_bytes", "fault", "head", "ready", "stage", "wants_continue",
     )  # fmt: skip
 
-    def __init__(self, head_limit_bytes: int, count_limit: int, body_limit_bytes: int) -> None:
+    def __init__(
+        self,
+        head_limit_bytes: int,
+        count_limit: int,
+        body_limit_bytes: int,
+        form_limit_bytes: int | None = None,
+        budget: BodyBudget | None = None,
+    ) -> None:
+        """`form_limit_bytes` bounds bodies of paths that take multipart forms (None: as others)."""
         self._head_limit_bytes = head_limit_bytes
         self._count_limit = count_limit
         self._body_limit_bytes = body_limit_bytes
+        self._form_limit_bytes = body_limit_bytes if form_limit_bytes is None else form_limit_bytes
+        self._budget = budget or BodyBudget()
         self._parser = httptools.HttpRequestParser(self)
         self.ready: deque[tuple[RequestHead, bytes]] = deque()
         self.fault: ApiError | None = None
@@ -83,7 +96,7 @@ class RequestReader:
             return False
         body_at = end + len(after)
         length = int(digits)
-        if length != len(data) - body_at or length > self._body_limit_bytes:
+        if length != len(data) - body_at or length > self._limit_bytes(head) or not self._budget.try_hold(length):
             return False
         self._lessons = 0
         self.ready.append((head, data[body_at:]))
@@ -119,7 +132,23 @@ class RequestReader:
     def _refuse(self, fault: ApiError) -> None:
         if self.fault is None:
             self.fault = fault
-            self._body = []
+            self._drop_body()
+
+    def _drop_body(self) -> None:
+        self._body = []
+        self._budget.let_go(self._body_bytes)
+        self._body_bytes = 0
+
+    def close(self) -> None:
+        """The connection is gone: let go what was received and will not be asked for."""
+        self._drop_body()
+        while self.ready:
+            self._budget.let_go(len(self.ready.popleft()[1]))
+
+    def _limit_bytes(self, head: RequestHead) -> int:
+        route = ROUTES.get(head.path)
+        is_form = route is not None and route.kind == "multipart"
+        return self._form_limit_bytes if is_form else self._body_limit_bytes
 
     def _ignore_upgrade(self) -> None:
         """Go on with the body of a request whose offered upgrade is ignored (RFC 9110 7.8): the parser stopped
@@ -186,8 +215,11 @@ class RequestReader:
             if self._head_bytes > self._head_limit_bytes:
                 raise _head_too_large()
             finish_head(head)
-            if head.content_length is not None and head.content_length > self._body_limit_bytes:
-                raise _body_too_large(self._body_limit_bytes)
+            if head.content_length is not None:
+                if head.content_length > self._limit_bytes(head):
+                    raise _body_too_large(self._limit_bytes(head))
+                if not self._budget.has_room(head.content_length):
+                    raise _no_room()
         except ApiError as error:
             self._refuse(error)
             return
@@ -195,14 +227,17 @@ class RequestReader:
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, its chunk framing gone."""
-        if self.fault is not None:
+        if self.fault is not None or self.head is None:
             return
-        self._body_bytes += len(body)
         self._unfinished_bytes = 0
-        if self._body_bytes > self._body_limit_bytes:
-            self._refuse(_body_too_large(self._body_limit_bytes))
-            return
-        self._body.append(body)
+        limit_bytes = self._limit_bytes(self.head)
+        if self._body_bytes + len(body) > limit_bytes:
+            self._refuse(_body_too_large(limit_bytes))
+        elif not self._budget.try_hold(len(body)):
+            self._refuse(_no_room())
+        else:
+            self._body_bytes += len(body)
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -212,6 +247,7 @@ class RequestReader:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self.head = None
         self._body = []
+        self._body_bytes = 0  # who takes it from `ready` answers for it
         self.stage = IDLE
         self.wants_continue = False
         self.ready.append((head, body))
@@ -223,3 +259,9 @@ def _head_too_large() -> ApiError:
 
 def _body_too_large(limit_bytes: int) -> ApiError:
     return ApiError("payload_too_large", f"the body is larger than {limit_bytes} bytes", is_framing=True)
+
+
+def _no_room() -> ApiError:
+    return ApiError(
+        "saturated", "this edge holds all the request bodies it may; ask again", retry_after_s=1, is_framing=True
+    )

@@ -121,15 +121,43 @@ class FirstContent:
         return Verdict.CONTENT
 
 
+_CALLERS_TYPES = frozenset(
+    (
+        "invalid_request_error", "authentication_error", "permission_error", "not_found_error",
+        "request_too_large",
+    )
+)  # fmt: skip
+"""Error types of the Anthropic dialect, which has no codes, that are the caller's own doing."""
+_ERROR_STARTS = (b'data: {"error":', b"event: error", b"event: response.failed")
+"""How an event that tells an error begins: OpenAI's, then Anthropic's and Responses', which are named."""
+
+
 def _is_callers_fault(fault: Any) -> bool:
     """A 4xx in the event (prompt too long ...) would fail everywhere: pass it, blame nobody."""
-    code = fault.get("code") if isinstance(fault, dict) else None
-    return isinstance(code, int) and 400 <= code < 500 and code not in (408, 429)
+    if not isinstance(fault, dict):
+        return False
+    code = fault.get("code")
+    if isinstance(code, int):
+        return 400 <= code < 500 and code not in (408, 429)
+    return fault.get("type") in _CALLERS_TYPES
 
 
-def is_callers_error(event: bytes) -> bool:
-    """True when `event`, which starts with `data: `, tells a fault of the request itself (a 4xx)."""
-    data = _LINE_END.split(event, 1)[0].removeprefix(b"data: ")
+def has_engine_error(tail: bytes) -> bool:
+    """True when the last error event in `tail`, the end of a stream in any dialect, is not the caller's fault.
+
+    Inside a JSON string line ends would be escaped, so an answer's text cannot pose as an event.
+    """
+    text = b"\n" + tail
+    start = max(text.rfind(b"\n" + words) for words in _ERROR_STARTS) + 1
+    if not start:
+        return False
+    for line in _LINE_END.split(_EVENT_END.split(text[start:], 1)[0]):
+        if line.startswith(b"data:"):
+            return not _tells_callers_fault(line[5:])
+    return True
+
+
+def _tells_callers_fault(data: bytes) -> bool:
     try:
         tree = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -169,20 +169,23 @@ def test_eight_mistakes_eight_messages() -> None:
         ("edge:\n\tname: a", "", "tab"),
     ],
 )
-def test_fc_28_norway_octal_ports_and_duplicate_keys(text: str, start: str, words: str) -> None:
+def test_fc28_norway_octal_ports_and_duplicate_keys(text: str, start: str, words: str) -> None:
+    """FC-28: traps of YAML are refused with their place."""
     problem = only_problem_of(REGIONS + text)
     assert f"{start}: " in problem
     assert words in problem
 
 
-def test_fc_28_region_keys_do_not_collapse() -> None:
+def test_fc28_region_keys_do_not_collapse() -> None:
+    """FC-28: traps of YAML are refused with their place."""
     text = REGIONS.replace("  eu:", "  no:").replace("  us:", "  on:")
     assert [line.split(": ")[0] for line in problems_of(text)] == ["f:2:3 regions.no", "f:3:3 regions.on"]
     quoted = settings_of(REGIONS.replace("  eu:", "  'no':").replace("  us:", "  'on':"))
     assert [region.name for region in quoted.regions] == ["no", "on"]
 
 
-def test_fc_28_a_bom_is_no_problem() -> None:
+def test_fc28_a_bom_is_no_problem() -> None:
+    """FC-28: traps of YAML are refused with their place."""
     assert len(settings_of("\ufeff" + REGIONS).regions) == 2
 
 

@@ -58,6 +58,8 @@ def test_not_a_number_is_a_number() -> None:
         "12:30:00",
         "1:59",
         "190:20:30.15",
+        ".0_",
+        ".1_0e+3",
     ],
 )
 def test_traps_are_refused_with_a_hint(text: str) -> None:

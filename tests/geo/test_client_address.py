@@ -18,6 +18,8 @@ def client(*x_forwarded_for: bytes, peer: str = PROXY) -> str:
 
 
 class TestFC25TheClientPicksItsOwnCountry:
+    """FC-25: the nearest vouched-for address is the client's."""
+
     @pytest.mark.parametrize(
         ("row", "peer", "lines", "address", "country"),
         [
@@ -73,6 +75,8 @@ class TestFC25TheClientPicksItsOwnCountry:
 
 
 class TestFC26OtherSpellings:
+    """FC-26: spellings within X-Forwarded-For."""
+
     @pytest.mark.parametrize(
         ("value", "address"),
         [

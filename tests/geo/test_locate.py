@@ -75,6 +75,8 @@ def test_numbers_kept_as_text_are_read() -> None:
 
 
 class TestFC27AddressWithNoCountry:
+    """FC-27: addresses without a country."""
+
     @pytest.mark.parametrize("address", ["10.1.2.3", "::1", "100.64.0.1", "127.0.0.1", "fe80::1"])
     def test_fc27_no_record_is_the_default_place_each_time(self, address: str) -> None:
         locator = Locator({}, FakeDatabase({}), default=FRANKFURT)
@@ -188,6 +190,7 @@ MEMBERS = [
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(MEMBERS), JSON) | JSON)
 def test_fc27_no_record_whatever_its_shape_raises(record: Any) -> None:
+    """FC-27: addresses without a country."""
     place = place_from_record(record)
     assert (place.lat is None) == (place.lon is None)
     assert place.country is None or (len(place.country) == 2 and place.country == place.country.upper())
@@ -196,6 +199,7 @@ def test_fc27_no_record_whatever_its_shape_raises(record: Any) -> None:
 
 @given(st.text())
 def test_fc27_no_address_whatever_its_spelling_raises(address: str) -> None:
+    """FC-27: addresses without a country."""
     locator = Locator({"10.0.0.0/8": FRANKFURT}, FakeDatabase({}))
     assert locator.locate(address).source in {"unknown", "embedded", "override"}
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from gslb.counters import Counters
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.observe.observer import Observer
-from gslb.routing.health import State
+from gslb.routing.health import HealthMarks, State
 from gslb.routing.view import FleetView
 from gslb.types import LoadSample
 from tests.observe.upstream import (
@@ -30,13 +30,15 @@ from tests.observe.upstream import (
 
 MakeUpstream = Callable[[], Awaitable[Upstream]]
 Observe = Callable[..., Observer]
+PATIENT = {"interval": "1h", "timeout": "5s"}
+"""One probe, and time for its answer on a loaded machine."""
 
 
 async def test_a_well_endpoint_is_admitted(make_upstream: MakeUpstream, observe: Observe) -> None:
     upstream = await make_upstream()
     one = endpoint("eu/1", upstream.url)
     fleet = fleet_of(one)
-    observer = observe(fleet, settings(one))
+    observer = observe(fleet, settings(one, **PATIENT))
     assert await observer.first_round(10)
     view = view_of(fleet, "eu/1")
     assert view.state is State.ADMITTING
@@ -50,14 +52,16 @@ async def test_a_well_endpoint_is_admitted(make_upstream: MakeUpstream, observe:
     ("status", "words"),
     [(503, "503"), (500, "500"), (302, "redirect"), (401, "key"), (204, "204"), (404, "404")],
 )
-async def test_anything_but_200_is_ill_and_says_why(
+async def test_fc19_anything_but_200_is_ill_and_says_why(
     status: int, words: str, make_upstream: MakeUpstream, observe: Observe
 ) -> None:
+    """FC-19: 503, 500, a redirect or 401 on the probe path are ill, and the reason is named."""
     upstream = await make_upstream()
     upstream.handlers["/health"] = answers(status, Location="/elsewhere")
     one = endpoint("eu/1", upstream.url)
     fleet = fleet_of(one)
-    observe(fleet, settings(one))
+    fleet.configure([one], HealthMarks(fall=1))
+    observe(fleet, settings(one, **PATIENT))
     await until(lambda: view_of(fleet, "eu/1").state is State.EJECTED)
     assert words in view_of(fleet, "eu/1").reason
     assert "/elsewhere" not in upstream.hits
@@ -129,7 +133,8 @@ async def test_lasting_trouble_is_logged_once(
     assert sum("eu/1: probe:" in r.message and r.levelno == logging.WARNING for r in caplog.records) == 1
 
 
-async def test_probe_now_never_makes_two(make_upstream: MakeUpstream, observe: Observe) -> None:
+async def test_fc20_e_probe_now_never_makes_two(make_upstream: MakeUpstream, observe: Observe) -> None:
+    """FC-20 e: busy is not dead."""
     upstream = await make_upstream()
     answer_now = asyncio.Event()
 
@@ -175,9 +180,10 @@ class BrokenOnce(FleetView):
         raise KeyError("always")
 
 
-async def test_an_unexpected_error_costs_one_cycle(
+async def test_fc31_an_unexpected_error_costs_one_cycle(
     make_upstream: MakeUpstream, observe: Observe, counters: Counters, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """FC-31: one prober per endpoint, whatever was reloaded."""
     upstream = await make_upstream()
     one = endpoint("eu/1", upstream.url)
     plain = fleet_of(one)

@@ -32,7 +32,8 @@ def have_probed(upstreams: tuple[Upstream, ...], before: Counter[str], times: in
     return all(upstream.hits["/health"] >= before[upstream.url] + times for upstream in upstreams)
 
 
-async def test_five_reloads_leave_one_prober_each(make_upstream: MakeUpstream, observe: Observe) -> None:
+async def test_fc31_five_reloads_leave_one_prober_each(make_upstream: MakeUpstream, observe: Observe) -> None:
+    """FC-31: one prober per endpoint, whatever was reloaded."""
     one, two, three = [await make_upstream() for _ in range(3)]
     u1, u2, u3 = (endpoint(f"eu/{i}", up.url) for i, up in enumerate((one, two, three), 1))
     clock = ManualClock(100.0)
@@ -60,7 +61,8 @@ async def test_five_reloads_leave_one_prober_each(make_upstream: MakeUpstream, o
     assert [up.hits["/health"] - before[up.url] for up in (one, two, three)] == [10, 10, 10]
 
 
-async def test_removed_endpoints_are_left_alone(make_upstream: MakeUpstream, observe: Observe) -> None:
+async def test_fc31_removed_endpoints_are_left_alone(make_upstream: MakeUpstream, observe: Observe) -> None:
+    """FC-31: one prober per endpoint, whatever was reloaded."""
     one, two = await make_upstream(), await make_upstream()
     u1, u2 = endpoint("eu/1", one.url), endpoint("eu/2", two.url)
     fleet = fleet_of(u1, u2)
@@ -77,7 +79,8 @@ async def test_removed_endpoints_are_left_alone(make_upstream: MakeUpstream, obs
     await until(lambda: view_of(fleet, "eu/2").state is State.EJECTED)
 
 
-async def test_a_shorter_interval_takes_effect_at_once(make_upstream: MakeUpstream, observe: Observe) -> None:
+async def test_fc31_a_shorter_interval_takes_effect_at_once(make_upstream: MakeUpstream, observe: Observe) -> None:
+    """FC-31: one prober per endpoint, whatever was reloaded."""
     upstream = await make_upstream()
     one = endpoint("eu/1", upstream.url)
     observer = observe(fleet_of(one), settings(one, interval="1h", scrape_interval="1h"))

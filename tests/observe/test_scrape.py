@@ -40,9 +40,10 @@ FC_22 = {
 }
 
 
-async def test_eight_strange_upstreams(
+async def test_fc22_eight_strange_upstreams(
     make_upstream: MakeUpstream, observe: Observe, counters: Counters, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """FC-22: unknown load is not idle."""
     upstreams = {key: await make_upstream() for key in FC_22}
     for key, text in FC_22.items():
         upstreams[key].metrics = text
@@ -50,7 +51,7 @@ async def test_eight_strange_upstreams(
     endpoints = [endpoint(key, upstream.url) for key, upstream in upstreams.items()]
     fleet = fleet_of(*endpoints)
     with caplog.at_level(logging.WARNING, "gslb.observe"):
-        observe(fleet, settings(*endpoints))
+        observe(fleet, settings(*endpoints, interval="5s"))  # probes have time on a loaded machine
         await until(lambda: all(upstream.hits["/metrics"] >= 4 for upstream in upstreams.values()))
         await until(lambda: len(counters.scrape_errors) >= 6 and min(counters.scrape_errors.values()) >= 3)
     loads = {key: view_of(fleet, key).load for key in FC_22}
@@ -111,9 +112,10 @@ async def test_a_failed_scrape_leaves_the_last_sample_to_age(
     await until(lambda: fleet.load_error("eu/1") is None)
 
 
-async def test_a_hanging_scrape_delays_nothing_else(
+async def test_fc24_e_a_hanging_scrape_delays_nothing_else(
     make_upstream: MakeUpstream, observe: Observe, counters: Counters
 ) -> None:
+    """FC-24 e and a: stale samples neither win nor exclude."""
     stuck, well = await make_upstream(), await make_upstream()
     stuck.handlers["/metrics"] = hangs
     endpoints = endpoint("eu/1", stuck.url), endpoint("eu/2", well.url)
@@ -123,9 +125,10 @@ async def test_a_hanging_scrape_delays_nothing_else(
     assert stuck.hits["/metrics"] == 1, "never two scrapes out at one endpoint"
 
 
-async def test_a_scrape_is_cut_at_its_timeout(
+async def test_fc24_e_a_scrape_is_cut_at_its_timeout(
     make_upstream: MakeUpstream, observe: Observe, counters: Counters
 ) -> None:
+    """FC-24 e and a: stale samples neither win nor exclude."""
     upstream = await make_upstream()
 
     async def trickle(request: web.Request) -> web.StreamResponse:

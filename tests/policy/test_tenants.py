@@ -16,7 +16,8 @@ DIRECTORY = TenantDirectory([(b"sk-good", GOOD), (b"sk-other", TenantRights("oth
     "value",
     [b"Bearer sk-good", b"bearer sk-good", b"BEARER   sk-good", b"Bearer sk-good ", b"\tBearer sk-good\t "],
 )
-def test_fc_32_accepted(value: bytes) -> None:
+def test_fc32_accepted(value: bytes) -> None:
+    """FC-32: strange bytes in a key are a wrong key."""
     assert DIRECTORY.authenticate([value], 0.0) is GOOD
 
 
@@ -28,11 +29,13 @@ def test_fc_32_accepted(value: bytes) -> None:
         b"Bearer sk-goo", b"Bearer SK-GOOD", b"Bearer sk-good\x00",
     ],
 )  # fmt: skip
-def test_fc_32_refused(value: bytes) -> None:
+def test_fc32_refused(value: bytes) -> None:
+    """FC-32: strange bytes in a key are a wrong key."""
     assert DIRECTORY.authenticate([value], 0.0) is None
 
 
-def test_fc_32_absent_and_twice() -> None:
+def test_fc32_absent_and_twice() -> None:
+    """FC-32: strange bytes in a key are a wrong key."""
     assert DIRECTORY.authenticate([], 0.0) is None
     assert DIRECTORY.authenticate([b"Bearer sk-good"] * 2, 0.0) is None
     assert DIRECTORY.authenticate([b"Bearer sk-good", b"Bearer bad"], 0.0) is None

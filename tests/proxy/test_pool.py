@@ -124,7 +124,8 @@ async def test_refused() -> None:
     assert "127.0.0.1" not in failed.why
 
 
-async def test_fc_10_e_a_connect_that_hangs_is_given_up() -> None:
+async def test_fc10_e_a_connect_that_hangs_is_given_up() -> None:
+    """FC-10 e and a: separate clocks."""
     with socket.socket() as full:  # its queue is full, so that further connects wait
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -219,7 +220,8 @@ async def test_an_address_is_never_looked_up() -> None:
     assert names.asked == 0
 
 
-async def test_fc_15_f_a_name_is_kept_for_its_time_and_no_longer() -> None:
+async def test_fc15_f_a_name_is_kept_for_its_time_and_no_longer() -> None:
+    """FC-15 f and a: pooled connections that the endpoint closes."""
     names = Names("10.0.0.2", "10.0.0.2")
     one = resolver(names)
     assert await one.addresses() == ["10.0.0.2"]
@@ -231,7 +233,8 @@ async def test_fc_15_f_a_name_is_kept_for_its_time_and_no_longer() -> None:
     assert names.asked == 2
 
 
-async def test_fc_15_f_a_failed_connect_looks_again_at_once() -> None:
+async def test_fc15_f_a_failed_connect_looks_again_at_once() -> None:
+    """FC-15 f and a: pooled connections that the endpoint closes."""
     names = Names("10.0.0.2")
     one = resolver(names)
     await one.addresses()
@@ -240,7 +243,8 @@ async def test_fc_15_f_a_failed_connect_looks_again_at_once() -> None:
     assert await one.addresses() == ["10.0.0.3"]
 
 
-async def test_fc_15_f_a_failed_look_up_keeps_what_was_known() -> None:
+async def test_fc15_f_a_failed_look_up_keeps_what_was_known() -> None:
+    """FC-15 f and a: pooled connections that the endpoint closes."""
     names = Names("10.0.0.2")
     one = resolver(names)
     await one.addresses()
@@ -251,7 +255,8 @@ async def test_fc_15_f_a_failed_look_up_keeps_what_was_known() -> None:
         await resolver(names).addresses()
 
 
-async def test_a_name_that_moved_is_found_by_the_next_connection() -> None:
+async def test_fc15_f_a_name_that_moved_is_found_by_the_next_connection() -> None:
+    """FC-15 f and a: pooled connections that the endpoint closes."""
     loop = asyncio.get_running_loop()
     async with listening("127.0.0.2") as old, listening("127.0.0.3") as new:
         new.stop()

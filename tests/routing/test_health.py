@@ -113,7 +113,7 @@ def test_suspicion_ranks_every_state() -> None:
 class TestFrozenEngine:
     """FC-19: `/health` says 200, the engine is silent."""
 
-    def test_three_timeouts_eject_although_every_probe_passes_between_them(self) -> None:
+    def test_fc19_three_timeouts_eject_although_every_probe_passes_between_them(self) -> None:
         machine = machine_in("admitting")
         for second in (0.0, 30.0, 60.0):
             machine.observe(Outcome.BROKEN, second, "no first byte")
@@ -122,7 +122,7 @@ class TestFrozenEngine:
                 assert machine.state is State.ADMITTING
         assert machine.state is State.EJECTED
 
-    def test_good_probes_alone_do_not_bring_it_back(self) -> None:
+    def test_fc19_good_probes_alone_do_not_bring_it_back(self) -> None:
         machine = machine_in("ejected by traffic")
         for second in range(10):
             machine.probe_passed(float(second))
@@ -130,14 +130,14 @@ class TestFrozenEngine:
         machine.probe_passed(10.0)
         assert machine.state.value == "probing", "its time is served: a trial request, no more"
 
-    def test_one_lost_probe_does_not_hand_the_acquittal_to_probes(self) -> None:
+    def test_fc19_one_lost_probe_does_not_hand_the_acquittal_to_probes(self) -> None:
         machine = machine_in("ejected by traffic")
         fail_probes(machine, 1, 1.0)
         for second in range(2, 9):
             machine.probe_passed(float(second))
         assert machine.state is State.EJECTED
 
-    def test_once_probes_see_the_illness_good_probes_end_it(self) -> None:
+    def test_fc19_once_probes_see_the_illness_good_probes_end_it(self) -> None:
         machine = machine_in("ejected by traffic")
         fail_probes(machine, 3, 1.0)
         machine.probe_passed(2.0)
@@ -145,7 +145,7 @@ class TestFrozenEngine:
         machine.probe_passed(3.0)
         assert machine.state.value == "admitting"
 
-    def test_each_failed_trial_doubles_the_time_up_to_eightfold(self) -> None:
+    def test_fc19_each_failed_trial_doubles_the_time_up_to_eightfold(self) -> None:
         machine = machine_in("admitting")
         break_requests(machine, 3)
         now_s, served = 0.0, []
@@ -157,13 +157,13 @@ class TestFrozenEngine:
             machine.observe(Outcome.SERVER_ERROR, now_s, "status 500")
         assert served == [10.0, 20.0, 40.0, 80.0, 80.0, 80.0]
 
-    def test_a_good_trial_resets_the_time(self) -> None:
+    def test_fc19_a_good_trial_resets_the_time(self) -> None:
         machine = machine_in("probing")
         machine.observe(Outcome.SUCCESS, 11.0)
         break_requests(machine, 3, 20.0)
         assert machine.until_s == 30.0
 
-    def test_a_good_request_after_good_probes_resets_it_too(self) -> None:
+    def test_fc19_a_good_request_after_good_probes_resets_it_too(self) -> None:
         machine = machine_in("ejected by traffic")
         fail_probes(machine, 3, 1.0)
         machine.probe_passed(2.0)
@@ -176,7 +176,7 @@ class TestFrozenEngine:
 class TestBusyIsNotDead:
     """FC-20."""
 
-    def test_a_slow_probes_while_requests_succeed_do_not_eject(self) -> None:
+    def test_fc20_a_slow_probes_while_requests_succeed_do_not_eject(self) -> None:
         machine = machine_in("admitting")
         machine.observe(Outcome.SUCCESS, 5.0)
         fail_probes(machine, 9, 11.0)
@@ -185,14 +185,14 @@ class TestBusyIsNotDead:
         machine.probe_failed(11.1, "timed out")
         assert machine.state.value == "ejected", "the success is older than the window now"
 
-    def test_b_one_lost_probe_of_ten_changes_nothing(self) -> None:
+    def test_fc20_b_one_lost_probe_of_ten_changes_nothing(self) -> None:
         machine = machine_in("admitting")
         for number in range(100):
             assert not (machine.probe_failed(0.0, "lost") if number % 10 == 3 else machine.probe_passed(0.0))
         assert machine.state is State.ADMITTING
 
     @pytest.mark.parametrize("state", ["admitting", "ejected by probes"])
-    def test_c_alternating_probes_change_nothing(self, state: str) -> None:
+    def test_fc20_c_alternating_probes_change_nothing(self, state: str) -> None:
         machine = machine_in(state)
         before = machine.state
         for number in range(100):
@@ -202,7 +202,7 @@ class TestBusyIsNotDead:
                 machine.probe_passed(0.0)
         assert machine.state is before
 
-    def test_d_it_starts_unknown(self) -> None:
+    def test_fc20_d_it_starts_unknown(self) -> None:
         machine = HealthMachine(MARKS)
         assert machine.state is State.UNKNOWN
         assert machine.reason == "no probe yet"
@@ -211,7 +211,7 @@ class TestBusyIsNotDead:
 class TestWhoIsToBlame:
     """FC-21."""
 
-    def test_neutral_outcomes_neither_count_nor_clear(self) -> None:
+    def test_fc21_neutral_outcomes_neither_count_nor_clear(self) -> None:
         machine = machine_in("admitting")
         for number in range(3):
             assert machine.state is not State.EJECTED
@@ -221,7 +221,7 @@ class TestWhoIsToBlame:
                     machine.observe(Outcome.NEUTRAL, 0.0)
         assert machine.state is State.EJECTED
 
-    def test_a_success_clears_earlier_failures(self) -> None:
+    def test_fc21_a_success_clears_earlier_failures(self) -> None:
         machine = machine_in("admitting")
         for _ in range(10):
             machine.observe(Outcome.SERVER_ERROR, 0.0, "status 500")
@@ -229,12 +229,12 @@ class TestWhoIsToBlame:
             machine.observe(Outcome.SUCCESS, 0.0)
         assert machine.state is State.ADMITTING
 
-    def test_an_orderly_error_does_not_make_it_suspect(self) -> None:
+    def test_fc21_an_orderly_error_does_not_make_it_suspect(self) -> None:
         machine = machine_in("admitting")
         assert not machine.observe(Outcome.SERVER_ERROR, 0.0, "status 503")
         assert machine.state is State.ADMITTING
 
-    def test_failures_of_old_requests_do_not_count_after_the_return(self) -> None:
+    def test_fc21_failures_of_old_requests_do_not_count_after_the_return(self) -> None:
         machine = machine_in("ejected by probes")
         break_requests(machine, 5)
         machine.probe_passed(1.0)

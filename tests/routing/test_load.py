@@ -35,7 +35,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(deadline=None)
-def test_any_sequence_counts_what_is_open_and_ends_at_zero(steps: list[tuple[str, int, int]]) -> None:
+def test_fc23_any_sequence_counts_what_is_open_and_ends_at_zero(steps: list[tuple[str, int, int]]) -> None:
     """FC-23: never negative, exact at any moment, 0 when all has ended."""
     own = OwnLoad()
     tickets: list[Ticket] = []
@@ -59,7 +59,7 @@ def test_any_sequence_counts_what_is_open_and_ends_at_zero(steps: list[tuple[str
     assert (own.requests, own.pending_tokens) == (0, 0)
 
 
-def test_a_thousand_requests_of_random_fate() -> None:
+def test_fc23_a_thousand_requests_of_random_fate() -> None:
     """FC-23 with reloads in between: fifty long streams are counted, and none is left at the end."""
     dice = Random(23)
     members = [endpoint(region(), number) for number in range(1, 5)]

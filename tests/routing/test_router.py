@@ -197,7 +197,7 @@ class TestHerding:
         counts = Counter(chosen_key(router(seed).route(facts(), view.snapshot, 0.0)) for seed in range(200))
         assert all(30 <= counts[f"eu/{n}"] <= 70 for n in range(1, 5)), counts
 
-    def test_a_thousand_choices_over_four_equals(self) -> None:
+    def test_fc23_a_thousand_choices_over_four_equals(self) -> None:
         """FC-23."""
         view = fleet(endpoints(region(), 4))
         counts = choices(router(), view, 1000)
@@ -211,20 +211,20 @@ class TestFailover:
     def view(self) -> FleetView:
         return fleet_at(REGIONS, per_region=2)
 
-    def test_a_home_is_ill(self, view: FleetView) -> None:
+    def test_fc18_a_home_is_ill(self, view: FleetView) -> None:
         eject(view, "eu/1", "eu/2")
         assert set(choices(router(), view)) == {"us/1", "us/2"}
         assert decided(router().route(facts(), view.snapshot, 0.0)).reason == "unhealthy"
 
-    def test_b_half_of_home_is_ill(self, view: FleetView) -> None:
+    def test_fc18_b_half_of_home_is_ill(self, view: FleetView) -> None:
         eject(view, "eu/1")
         assert choices(router(), view) == {"eu/2": 60}
 
-    def test_c_two_regions_are_ill(self, view: FleetView) -> None:
+    def test_fc18_c_two_regions_are_ill(self, view: FleetView) -> None:
         eject(view, "eu/1", "eu/2", "us/1", "us/2")
         assert set(choices(router(), view)) == {"ap/1", "ap/2"}
 
-    def test_d_all_are_ill_each_is_tried_once(self, view: FleetView) -> None:
+    def test_fc18_d_all_are_ill_each_is_tried_once(self, view: FleetView) -> None:
         eject(view, *keys(view.snapshot))
         asking = router()
         assert asking.last_resorts(facts(), view.snapshot) == 6
@@ -232,7 +232,7 @@ class TestFailover:
         assert sorted(tried) == sorted(keys(view.snapshot))
         assert tried[0].startswith("eu/")
 
-    def test_e_home_is_well_again(self, view: FleetView) -> None:
+    def test_fc18_e_home_is_well_again(self, view: FleetView) -> None:
         eject(view, "eu/1", "eu/2")
         asking = router()
         assert set(choices(asking, view)) == {"us/1", "us/2"}
@@ -241,7 +241,7 @@ class TestFailover:
         view.outcome("eu/2", Outcome.SUCCESS, 11.0)
         assert set(choices(asking, view, now_s=11.0)) == {"eu/1", "eu/2"}
 
-    def test_f_drained_regions_get_nothing_even_when_all_else_is_ill(self, view: FleetView) -> None:
+    def test_fc18_f_drained_regions_get_nothing_even_when_all_else_is_ill(self, view: FleetView) -> None:
         for key in ("eu/1", "eu/2", "us/1"):
             view.force(key, ForcedState.DRAINING)
         eject(view, "us/2", "ap/1", "ap/2")
@@ -267,7 +267,7 @@ class TestFailover:
         ]  # fmt: skip
         assert chain(router(), view)[:2] == ["eu/2", "eu/1"]
 
-    def test_a_probing_endpoint_gets_one_request_at_a_time(self) -> None:
+    def test_fc18_a_probing_endpoint_gets_one_request_at_a_time(self) -> None:
         view = fleet_at({"eu": 10, "us": 90}, capacity=4)
         eject(view, "eu/1")
         view.tick(10.0)
@@ -321,18 +321,18 @@ class TestStaleLoad:
             view.load_sampled(key, sample(at_s, running=waiting * 2, waiting=waiting))
         return view
 
-    def test_a_the_only_one_is_used_as_if_nothing_were(self) -> None:
+    def test_fc24_a_the_only_one_is_used_as_if_nothing_were(self) -> None:
         view = fleet_at({"eu": 10})
         view.load_sampled("eu/1", sample(0.0, running=3))
         decision = decided(router(stale_after_s=1.0).route(facts(), view.snapshot, 1000.0))
         assert decision.predicted_ms == 10.0
 
-    def test_b_an_old_zero_does_not_win(self) -> None:
+    def test_fc24_b_an_old_zero_does_not_win(self) -> None:
         view, asking = self.view((0.0, 0), (100.0, 3)), router(stale_after_s=1.0)
         occupy(view, "eu/2", 2)
         assert choices(asking, view, now_s=100.1) == {"eu/2": 60}
 
-    def test_b_but_it_is_not_excluded(self) -> None:
+    def test_fc24_b_but_it_is_not_excluded(self) -> None:
         view, asking = self.view((0.0, 0), (100.0, 3)), router(stale_after_s=1.0)
         view.load_sampled("eu/2", sample(100.2, running=6, waiting=3))
         assert choices(asking, view, now_s=100.3) == {"eu/1": 60}, "the fresh one is full"
@@ -342,7 +342,7 @@ class TestStaleLoad:
         view.load_sampled("eu/2", sample(0.0, running=5))
         assert choices(router(), view) == {"eu/2": 60}
 
-    def test_c_all_stale_spread_by_own_in_flight(self) -> None:
+    def test_fc24_c_all_stale_spread_by_own_in_flight(self) -> None:
         view, asking = self.view((0.0, 0), (0.0, 9)), router(stale_after_s=1.0)
         counts: Counter[str] = Counter()
         for _ in range(100):

@@ -98,6 +98,8 @@ class Link(Tap):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._upstream.links.append(self)
+        if self._upstream.is_deaf and self.transport is not None:
+            asyncio.get_running_loop().call_soon(self.transport.pause_reading)  # uvloop starts to read after this
         if self._upstream.on_connect is not None:
             self._play(self._upstream.on_connect)
 
@@ -189,7 +191,10 @@ class RawUpstream:
         self.on_connect: Script | None = None
         self.tls: ssl.SSLContext | None = None
         self.answers_early = False
+        self.is_deaf = False
         self.health_status = 200
+        self.metrics: str | None = None
+        self.probes = 0
         self.links: list[Link] = []
         self.requests: list[Received] = []
         self.port = 0
@@ -226,10 +231,13 @@ class RawUpstream:
     def page(self, path: bytes) -> bytes:
         """The answer to an observer's GET."""
         if path.endswith(b"/health"):
+            self.probes += 1
             return answer(self.health_status, b"")
         if path.endswith(b"/v1/models"):
             entries = [{"id": model, "object": "model", "created": 1, "owned_by": "vllm"} for model in self.models]
             return answer(200, json.dumps({"object": "list", "data": entries}).encode())
+        if path.endswith(b"/metrics") and self.metrics is not None:
+            return answer(200, self.metrics.encode(), ("Content-Type", "text/plain"))
         return answer(404, b"{}")
 
 

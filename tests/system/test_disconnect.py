@@ -27,6 +27,7 @@ async def leave_and_check(running: RunningEdge, client: RawClient, one: RawUpstr
     await until(lambda: running.open_exchanges == 0)
     record = await running.record()
     assert (record["status"], record["outcome"], record["attempts"]) == (499, "client_gone", 1)
+    assert record["duration_ms"] > 0
     assert running.attempts() == {("eu", "aborted"): 1}
     assert running.failures(one) == 0
     assert running.in_flight == 0
@@ -36,7 +37,8 @@ async def leave_and_check(running: RunningEdge, client: RawClient, one: RawUpstr
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_fc_12_a_before_the_head(how: str, is_stream: bool, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc12_a_before_the_head(how: str, is_stream: bool, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 a: a client that leaves frees the GPU."""
     one, other = await upstream(["hang"]), await upstream()
     running = await edge({"eu": [one], "us": [other]})
     client = await running.connect()
@@ -47,7 +49,8 @@ async def test_fc_12_a_before_the_head(how: str, is_stream: bool, edge: MakeEdge
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_fc_12_b_after_the_head(how: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc12_b_after_the_head(how: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 b: a client that leaves frees the GPU."""
     one = await upstream([SSE_HEAD, "hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -58,7 +61,8 @@ async def test_fc_12_b_after_the_head(how: str, edge: MakeEdge, upstream: MakeUp
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_fc_12_c_between_events(how: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc12_c_between_events(how: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 c: a client that leaves frees the GPU."""
     one = await upstream([SSE_HEAD + chunk(event("A")), "hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -68,7 +72,8 @@ async def test_fc_12_c_between_events(how: str, edge: MakeEdge, upstream: MakeUp
     assert (await running.record())["bytes_out"] == len(event("A"))
 
 
-async def test_fc_12_d_while_uploading(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc12_d_while_uploading(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 d: a client that leaves frees the GPU."""
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -80,7 +85,8 @@ async def test_fc_12_d_while_uploading(edge: MakeEdge, upstream: MakeUpstream) -
     assert (await running.record())["status"] == 499
 
 
-async def test_fc_12_while_connecting(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc12_while_connecting(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12: a client that leaves frees the GPU."""
     one = await upstream()
     running = await edge({"eu": [one]})
     links = len(one.links)
@@ -92,7 +98,8 @@ async def test_fc_12_while_connecting(edge: MakeEdge, upstream: MakeUpstream) ->
     await until(lambda: all(link.is_closed for link in one.links[links:]) or running.pool(one)._idle)
 
 
-async def test_fc_12_e_while_another_endpoint_is_tried(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc12_e_while_another_endpoint_is_tried(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-12 e: a client that leaves frees the GPU."""
     gate = asyncio.Event()
     eu, us, ap = await upstream(["rst"]), await upstream([gate, "rst"]), await upstream()
     running = await edge({"eu": [eu], "us": [us], "ap": [ap]})

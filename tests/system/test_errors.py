@@ -69,7 +69,8 @@ def check(found: Answer, status: int, code: str, one: RawUpstream) -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-async def test_fc_34_errors_of_gslb_itself(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc34_errors_of_gslb_itself(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-34: gslb's own errors have one shape and tell nothing of the inside."""
     status, code, make = OWN[name]
     one = await upstream()
     running = await edge({"eu": [one]}, KEYS, tenants=TENANTS, limits=LIMITS)
@@ -129,7 +130,8 @@ UPSTREAM: dict[str, tuple[int, str, Wreck]] = {
 
 
 @pytest.mark.parametrize("name", UPSTREAM)
-async def test_fc_34_errors_about_upstreams(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc34_errors_about_upstreams(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-34: gslb's own errors have one shape and tell nothing of the inside."""
     status, code, wreck = UPSTREAM[name]
     one = await upstream()
     running = await edge({"eu": [{"url": one.url, "api_key_env": "EU"}]}, KEYS, tenants=TENANTS, timeouts=TIMEOUTS)
@@ -142,7 +144,8 @@ async def test_fc_34_errors_about_upstreams(name: str, edge: MakeEdge, upstream:
     running.edge._door.is_stopping = False
 
 
-async def test_saturated_and_dead_have_different_codes(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc34_saturated_and_dead_have_different_codes(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-34: gslb's own errors have one shape and tell nothing of the inside."""
     one = await upstream(["hang"])
     running = await edge({"eu": [{"url": one.url, "capacity": 1}]})
     client = await running.connect()
@@ -164,7 +167,8 @@ DIALECTS = [
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_errors_are_in_the_paths_dialect(path: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc34_errors_are_in_the_paths_dialect(path: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-34: gslb's own errors have one shape and tell nothing of the inside."""
     running = await edge({"eu": [await upstream()]}, limits=LIMITS)
     raws = {
         400: request("{", path=path),
@@ -180,7 +184,8 @@ async def test_errors_are_in_the_paths_dialect(path: str, edge: MakeEdge, upstre
     assert {record["path"] for record in running.records()} == {path}
 
 
-async def test_upstream_made_errors_pass_unchanged(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc34_upstream_made_errors_pass_unchanged(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-34: gslb's own errors have one shape and tell nothing of the inside."""
     body = b'{"error":{"message":"This model\'s maximum context length","type":"BadRequestError","code":400}}'
     one = await upstream(
         [answer(400, body)],

@@ -22,7 +22,8 @@ async def test_the_tests_run_on_the_loop_that_gslb_runs_on() -> None:
     assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
 
 
-async def test_fc_01_a_an_upstream_error_keeps_its_own_length(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc01_a_an_upstream_error_keeps_its_own_length(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-01 a: an answer's length is that of the body that is sent."""
     fault = b'{"error":{"message":"too long, 41 bytes"}}'[:41]
     one = await upstream([answer(400, fault)])
     running = await edge({"eu": [one]})
@@ -34,9 +35,10 @@ async def test_fc_01_a_an_upstream_error_keeps_its_own_length(edge: MakeEdge, up
     assert is_model_list(await client.ask(GET_MODELS))
 
 
-async def test_fc_01_b_an_error_of_gslb_has_the_length_of_its_own_body(
+async def test_fc01_b_an_error_of_gslb_has_the_length_of_its_own_body(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-01 b: an answer's length is that of the body that is sent."""
     eu, us = await upstream([answer(503, b"x" * 41)]), await upstream([answer(502, b"y" * 41)])
     running = await edge({"eu": [eu], "us": [us]})
     client = await running.connect()
@@ -70,9 +72,10 @@ FC_02 = {
 
 
 @pytest.mark.parametrize("name", FC_02)
-async def test_fc_02_doubtful_lengths_are_refused_and_reach_nobody(
+async def test_fc02_doubtful_lengths_are_refused_and_reach_nobody(
     name: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-02: doubtful framing is refused and reaches nobody."""
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -89,7 +92,8 @@ async def test_fc_02_doubtful_lengths_are_refused_and_reach_nobody(
     assert (record["status"], record["outcome"], record["attempts"]) == (found.status, "refused", 0)
 
 
-async def test_fc_02_5_a_coding_not_implemented_is_501(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc02_5_a_coding_not_implemented_is_501(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-02 5 and a: doubtful framing is refused and reaches nobody."""
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -100,7 +104,8 @@ async def test_fc_02_5_a_coding_not_implemented_is_501(edge: MakeEdge, upstream:
     assert client.unread == b""
 
 
-async def test_fc_02_9_chunked_in_http_10_is_faulty(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc02_9_chunked_in_http_10_is_faulty(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-02 9: doubtful framing is refused and reaches nobody."""
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -115,9 +120,10 @@ H2C = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA
 
 
 @pytest.mark.parametrize("way", ["one segment", "body later", "chunked in two pieces", "byte by byte"])
-async def test_fc_03_an_offered_upgrade_is_ignored_and_the_body_is_kept(
+async def test_fc03_an_offered_upgrade_is_ignored_and_the_body_is_kept(
     way: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-03: an offered upgrade is ignored, CONNECT refused."""
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -142,7 +148,8 @@ async def test_fc_03_an_offered_upgrade_is_ignored_and_the_body_is_kept(
     assert is_model_list(await client.ask(GET_MODELS))
 
 
-async def test_fc_03_e_connect_is_refused(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc03_e_connect_is_refused(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-03 e: an offered upgrade is ignored, CONNECT refused."""
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -151,9 +158,11 @@ async def test_fc_03_e_connect_is_refused(edge: MakeEdge, upstream: MakeUpstream
     assert found.one("allow")
     assert await client.end() == "fin"
     assert client.unread == b""
+    assert one.requests == []
 
 
-async def test_fc_04_head_has_no_body_and_the_connection_goes_on(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc04_head_has_no_body_and_the_connection_goes_on(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-04: answers without a body, and HTTP/1.0 clients."""
     running = await edge({"eu": [await upstream()]})
     client = await running.connect()
     found = await client.ask(request(method="HEAD", path="/v1/models"), is_head=True)
@@ -164,9 +173,10 @@ async def test_fc_04_head_has_no_body_and_the_connection_goes_on(edge: MakeEdge,
 
 
 @pytest.mark.parametrize(("status", "length"), [(204, None), (304, "512")])
-async def test_fc_04_answers_without_a_body(
+async def test_fc04_answers_without_a_body(
     status: int, length: str | None, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-04: answers without a body, and HTTP/1.0 clients."""
     fields = b"" if length is None else b"Content-Length: %b\r\n" % length.encode()
     one = await upstream([b"HTTP/1.1 %d Bare\r\n%b\r\n" % (status, fields)])
     running = await edge({"eu": [one]})
@@ -179,7 +189,8 @@ async def test_fc_04_answers_without_a_body(
     assert len(one.asked) == 1, "the upstream connection was reused"
 
 
-async def test_fc_04_e_an_http_10_client_gets_no_chunks(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc04_e_an_http_10_client_gets_no_chunks(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-04 e: answers without a body, and HTTP/1.0 clients."""
     go_on = asyncio.Event()
     one = await upstream([SSE_HEAD, chunk(event("A")), go_on, chunk(DONE) + b"0\r\n\r\n"])
     running = await edge({"eu": [one]})
@@ -194,9 +205,10 @@ async def test_fc_04_e_an_http_10_client_gets_no_chunks(edge: MakeEdge, upstream
     assert found.body == event("A") + DONE
 
 
-async def test_fc_05_fields_that_end_here_and_fields_that_gslb_writes(
+async def test_fc05_fields_that_end_here_and_fields_that_gslb_writes(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-05: fields that end here, and one line of those that gslb writes."""
     one = await upstream(
         [
             answer(
@@ -233,7 +245,8 @@ async def test_fc_05_fields_that_end_here_and_fields_that_gslb_writes(
     assert found.all("connection") == []
 
 
-async def test_fc_05_a_client_cannot_nominate_away_what_gslb_adds(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc05_a_client_cannot_nominate_away_what_gslb_adds(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-05: fields that end here, and one line of those that gslb writes."""
     one = await upstream()
     running = await edge({"eu": [{"url": one.url, "api_key_env": "EU_KEY"}]}, {"EU_KEY": "up-eu"})
     nominated = "close, Authorization, X-Forwarded-For, Content-Length, Host, Via, X-Request-Id"
@@ -251,9 +264,10 @@ async def test_fc_05_a_client_cannot_nominate_away_what_gslb_adds(edge: MakeEdge
 @pytest.mark.parametrize(
     "bad", ["a b", "x" * 129, "caf\xe9", "a\tb", "", "a,b", 'a"b', "<script>"], ids=lambda text: repr(text[:9])
 )
-async def test_a_bad_request_id_is_replaced_by_one_line_each_way(
+async def test_fc38_a_bad_request_id_is_replaced_by_one_line_each_way(
     bad: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-38: nobody can make up series, lines or ids."""
     one = await upstream()
     running = await edge({"eu": [one]})
     found = await running.ask(request(chat(), fields=(("X-Request-Id", bad),)))
@@ -264,7 +278,8 @@ async def test_a_bad_request_id_is_replaced_by_one_line_each_way(
     assert (await running.record())["request_id"] == given
 
 
-async def test_two_request_ids_are_nobodys(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc38_two_request_ids_are_nobodys(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-38: nobody can make up series, lines or ids."""
     one = await upstream(stream(event("A"), DONE))
     running = await edge({"eu": [one]})
     fields = (("X-Request-Id", "a"), ("X-Request-Id", "b"))

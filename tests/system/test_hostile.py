@@ -275,7 +275,8 @@ ODD_NAMES = [
 ]
 
 
-async def test_fc_38_odd_names_make_no_odd_records_and_no_series(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc38_odd_names_make_no_odd_records_and_no_series(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-38: nobody can make up series, lines or ids."""
     running = await edge({"eu": [await upstream()]})
     client = await running.connect()
     assert (await client.ask(ASK)).status == 200

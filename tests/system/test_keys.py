@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,10 @@ def keyed(one: RawUpstream, name: str) -> dict[str, Any]:
     return {"url": one.url, "api_key_env": name}
 
 
-async def test_fc_33_each_endpoint_gets_its_own_key_and_nobody_elses(
+async def test_fc33_each_endpoint_gets_its_own_key_and_nobody_elses(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-33: keys stay where they belong."""
     eu, us, ap = await upstream(["rst"]), await upstream([answer(503, b"{}")]), await upstream([GOOD])
     running = await edge({"eu": [keyed(eu, "EU")], "us": [keyed(us, "US")], "ap": [ap]}, KEYS, tenants=TENANTS)
     fields = (CLIENT_KEY, ("X-Api-Key", "gk-1"), ("Api-Key", "zzz"), ("Cookie", "s=1"), ("X-Other", "passes"))
@@ -40,15 +42,17 @@ async def test_fc_33_each_endpoint_gets_its_own_key_and_nobody_elses(
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("has_key", [True, False])
-async def test_fc_33_an_upstreams_401_is_not_the_clients_fault(
+async def test_fc33_an_upstreams_401_is_not_the_clients_fault(
     status: int, has_key: bool, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-33: keys stay where they belong."""
     one = await upstream([answer(status, b'{"error":"Unauthorized"}', ("WWW-Authenticate", "Bearer"))])
     running = await edge({"eu": [keyed(one, "EU") if has_key else one]}, KEYS, tenants=TENANTS)
     found = await running.ask(request(chat(), fields=(CLIENT_KEY,)))
     assert (found.status, found.error["code"]) == (502, "upstream_auth")
     assert found.one("www-authenticate") is None
     assert (await running.record())["outcome"] == "upstream_error"
+    assert running.attempts() == {("eu", "auth_error"): 1}, "flagged"
 
 
 async def test_without_tenants_gslb_is_transparent(edge: MakeEdge, upstream: MakeUpstream) -> None:
@@ -84,12 +88,14 @@ def with_key(value: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("value", GOOD_KEYS)
-async def test_a_good_key_in_any_spelling(value: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc32_a_good_key_in_any_spelling(value: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-32: strange bytes in a key are a wrong key."""
     running = await edge({"eu": [await upstream()]}, KEYS, tenants=TENANTS)
     assert (await running.ask(with_key(value.encode("latin-1")))).status == 200
 
 
-async def test_bad_keys_are_401_and_all_alike(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc32_bad_keys_are_401_and_all_alike(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-32: strange bytes in a key are a wrong key."""
     one = await upstream()
     running = await edge({"eu": [one]}, KEYS, tenants=TENANTS)
     bodies = set()
@@ -106,9 +112,10 @@ async def test_bad_keys_are_401_and_all_alike(edge: MakeEdge, upstream: MakeUpst
     assert one.requests == []
 
 
-async def test_two_authorization_lines_are_nobodys_without_tenants_too(
+async def test_fc32_two_authorization_lines_are_nobodys_without_tenants_too(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-32: strange bytes in a key are a wrong key."""
     one = await upstream()
     running = await edge({"eu": [one]})
     found = await running.ask(with_key(b"Bearer a\r\nAuthorization: Bearer b"))
@@ -141,6 +148,15 @@ async def test_the_anthropic_way_to_send_a_key(edge: MakeEdge, upstream: MakeUps
     assert found.status == 401
     assert found.json["type"] == "error"
     assert found.json["error"]["type"] == "authentication_error"
+
+
+async def test_fc32_a_key_file_may_end_its_line(edge: MakeEdge, upstream: MakeUpstream, tmp_path: Path) -> None:
+    """FC-32: strange bytes in a key are a wrong key."""
+    (tmp_path / "acme.key").write_bytes(b"gk-1\n")
+    tenants = {"acme": {"key_file": str(tmp_path / "acme.key")}}
+    running = await edge({"eu": [await upstream()]}, tenants=tenants)
+    assert (await running.ask(with_key(b"Bearer gk-1"))).status == 200
+    assert (await running.ask(with_key(b"Bearer gk-1\\n"))).status == 401
 
 
 async def test_an_expired_key_is_401(edge: MakeEdge, upstream: MakeUpstream) -> None:

@@ -20,7 +20,8 @@ def body_of(size: int) -> bytes:
     return start + b"x" * (size - len(start) - len(end)) + end
 
 
-async def test_fc_36_a_a_large_length_is_refused_before_the_body(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_a_a_large_length_is_refused_before_the_body(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 a: bounds on what is sent, however it is sent."""
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
     client = await running.connect()
@@ -31,7 +32,8 @@ async def test_fc_36_a_a_large_length_is_refused_before_the_body(edge: MakeEdge,
     assert one.requests == []
 
 
-async def test_fc_36_a_an_expected_continue_is_not_given_for_it(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_a_an_expected_continue_is_not_given_for_it(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 a: bounds on what is sent, however it is sent."""
     running = await edge({"eu": [await upstream()]}, limits=LIMITS)
     client = await running.connect()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (
@@ -58,7 +60,8 @@ async def test_continue_is_given_once(edge: MakeEdge, upstream: MakeUpstream) ->
     assert all(got.one("expect") is None for got in one.requests)
 
 
-async def test_fc_36_b_chunks_are_counted(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_b_chunks_are_counted(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 b: bounds on what is sent, however it is sent."""
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
     found = await running.ask(request(body_of(MIB + 1), chunks=10_000))
@@ -66,7 +69,8 @@ async def test_fc_36_b_chunks_are_counted(edge: MakeEdge, upstream: MakeUpstream
     assert one.requests == []
 
 
-async def test_fc_36_c_exactly_the_limit_passes(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_c_exactly_the_limit_passes(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 c: bounds on what is sent, however it is sent."""
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
     body = body_of(MIB)
@@ -105,7 +109,8 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-async def test_fc_36_floods_are_refused_early(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_floods_are_refused_early(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36: bounds on what is sent, however it is sent."""
     start, piece, statuses, most_bytes = FLOODS[name]
     one = await upstream()
     running = await edge({"eu": [one]}, limits=LIMITS)
@@ -120,7 +125,8 @@ async def test_fc_36_floods_are_refused_early(name: str, edge: MakeEdge, upstrea
     assert one.requests == []
 
 
-async def test_fc_36_e_g_in_one_write(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_e_g_in_one_write(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 e and g: bounds on what is sent, however it is sent."""
     running = await edge({"eu": [await upstream()]}, limits=LIMITS)
     head = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n"
     assert (await running.ask(head + b"X: y\r\n" * 10_000 + b"\r\n")).status == 431

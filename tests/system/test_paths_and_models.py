@@ -77,7 +77,8 @@ async def test_methods(edge: MakeEdge, upstream: MakeUpstream) -> None:
 # --- models -------------------------------------------------------------------------------------------
 
 
-async def test_fc_40_the_merged_list(edge: MakeEdge, mock: MakeMock) -> None:
+async def test_fc40_the_merged_list(edge: MakeEdge, mock: MakeMock) -> None:
+    """FC-40: the model list is served from memory."""
     eu = await mock(models=["org/m1"], loras={"ad-1": "org/m1"}, max_model_len=8192)
     us = await mock(models=["org/m1", "m2"], max_model_len=4096)
     ap = await mock(models=["m9"])
@@ -101,7 +102,8 @@ async def test_fc_40_the_merged_list(edge: MakeEdge, mock: MakeMock) -> None:
     assert (found.status, found.error["code"]) == (404, "model_not_found")
 
 
-async def test_fc_40_a_model_of_one_region_goes_there_however_far(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc40_a_model_of_one_region_goes_there_however_far(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-40: the model list is served from memory."""
     eu, ap = await upstream(models=["m1"]), await upstream(models=["m1", "m2"])
     running = await edge({"eu": [eu], "ap": [ap]})
     for _ in range(3):
@@ -109,7 +111,8 @@ async def test_fc_40_a_model_of_one_region_goes_there_however_far(edge: MakeEdge
     assert eu.requests == []
 
 
-async def test_fc_40_the_list_does_not_depend_on_the_worst_endpoint(edge: MakeEdge, mock: MakeMock) -> None:
+async def test_fc40_the_list_does_not_depend_on_the_worst_endpoint(edge: MakeEdge, mock: MakeMock) -> None:
+    """FC-40: the model list is served from memory."""
     eu, us = await mock(models=["m1"]), await mock(models=["m2"])
     running = await edge({"eu": [eu], "us": [us]}, health={"interval": "100ms", "fall": 2, "timeout": "100ms"})
 
@@ -126,6 +129,18 @@ async def test_fc_40_the_list_does_not_depend_on_the_worst_endpoint(edge: MakeEd
     us.kill()
     await us.wait_until(lambda: running.state(eu) == "ejected")
     assert await ids() == []
+
+
+async def test_fc40_the_list_is_served_from_memory(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-40: the model list is served from memory."""
+    one = await upstream(models=["m1"])
+    running = await edge({"eu": [one]})
+    seen = sum(link.requests for link in one.links)
+    one.page = lambda _path: b""  # type: ignore[method-assign] # it hangs
+    client = await running.connect()
+    for path in ["/v1/models", "/v1/models/m1"] * 10:
+        assert (await client.ask(get(path))).status == 200
+    assert sum(link.requests for link in one.links) == seen, "nobody was asked"
 
 
 # --- aliases ------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ ASK = request(chat())
 STREAM = request(chat(stream=True))
 
 
-async def test_connections_are_reused_also_after_streams(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc15_connections_are_reused_also_after_streams(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-15: pooled connections that the endpoint closes."""
     one = await upstream([GOOD], stream(event("A"), DONE), [answer(404, b"{}")], [GOOD])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -24,7 +25,8 @@ async def test_connections_are_reused_also_after_streams(edge: MakeEdge, upstrea
     assert len(one.asked) == 1
 
 
-async def test_fc_15_a_a_connection_closed_while_idle_is_not_used(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc15_a_a_connection_closed_while_idle_is_not_used(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-15 a: pooled connections that the endpoint closes."""
     one = await upstream([GOOD, 0.05, "fin"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -36,7 +38,8 @@ async def test_fc_15_a_a_connection_closed_while_idle_is_not_used(edge: MakeEdge
     assert running.attempts() == {("eu", "ok"): 2}
 
 
-async def test_fc_15_a_with_a_real_keep_alive_limit(edge: MakeEdge, mock: MakeMock) -> None:
+async def test_fc15_a_with_a_real_keep_alive_limit(edge: MakeEdge, mock: MakeMock) -> None:
+    """FC-15 a: pooled connections that the endpoint closes."""
     one = await mock(keep_alive_s=0.15)
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -48,9 +51,10 @@ async def test_fc_15_a_with_a_real_keep_alive_limit(edge: MakeEdge, mock: MakeMo
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_fc_15_b_closed_under_the_request_it_is_sent_again_to_the_same(
+async def test_fc15_b_closed_under_the_request_it_is_sent_again_to_the_same(
     how: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-15 b: pooled connections that the endpoint closes."""
     one, other = await upstream([GOOD], [how], [GOOD]), await upstream()
     running = await edge(
         {"eu": [one], "us": [other]}, routing={"failover": {"retry_budget": {"floor": 0, "share": 0}}}
@@ -66,7 +70,8 @@ async def test_fc_15_b_closed_under_the_request_it_is_sent_again_to_the_same(
     assert running.state(one) == "admitting"
 
 
-async def test_fc_15_b_only_once(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc15_b_only_once(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-15 b: pooled connections that the endpoint closes."""
     one, other = await upstream([GOOD], ["rst"], ["rst"]), await upstream()
     running = await edge({"eu": [one], "us": [other]})
     client = await running.connect()
@@ -77,7 +82,8 @@ async def test_fc_15_b_only_once(edge: MakeEdge, upstream: MakeUpstream) -> None
     assert running.failures(one) == 1
 
 
-async def test_fc_15_c_fifty_stale_connections_and_fifty_requests(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc15_c_fifty_stale_connections_and_fifty_requests(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-15 c: pooled connections that the endpoint closes."""
     gate = asyncio.Event()
     one = await upstream(*[[gate, GOOD]] * 50)
     running = await edge({"eu": [one]})
@@ -109,7 +115,8 @@ NOT_KEPT: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("name", NOT_KEPT)
-async def test_fc_15_d_connections_that_are_not_kept(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc15_d_connections_that_are_not_kept(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-15 d: pooled connections that the endpoint closes."""
     one = await upstream(NOT_KEPT[name], [GOOD])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -122,9 +129,10 @@ async def test_fc_15_d_connections_that_are_not_kept(name: str, edge: MakeEdge, 
 
 
 @pytest.mark.parametrize("junk", [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen", b"x", b"\r\n"])
-async def test_stray_bytes_on_an_idle_connection_kill_it(
+async def test_fc15_stray_bytes_on_an_idle_connection_kill_it(
     junk: bytes, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-15: pooled connections that the endpoint closes."""
     gate = asyncio.Event()
     one = await upstream([GOOD, gate, junk, "hang"])
     running = await edge({"eu": [one]})
@@ -137,7 +145,8 @@ async def test_stray_bytes_on_an_idle_connection_kill_it(
     assert len(one.asked) == 2
 
 
-async def test_fc_15_e_an_announced_limit_is_kept(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc15_e_an_announced_limit_is_kept(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-15 e: pooled connections that the endpoint closes."""
     one = await upstream(default=[answer(200, b"{}", ("Keep-Alive", "timeout=1"))])
     running = await edge({"eu": [one]})
     client = await running.connect()

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.edge import ADMIN_TOKEN, RunningEdge, config_of
 from tests.support.raw_client import RawClient, chat, request, until
@@ -42,7 +43,8 @@ def bad_configs(good: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_fc_30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-30: a reload is all or nothing."""
     gate = asyncio.Event()
     one = await upstream(*[[SSE_HEAD + chunk(event("A")), gate, chunk(DONE) + LAST]] * 5)
     running = await edge({"eu": [one]})
@@ -65,9 +67,38 @@ async def test_fc_30_a_bad_file_changes_nothing_while_serving(edge: MakeEdge, up
         assert (await client.whole(found)).body == event("A") + DONE
 
 
-async def test_fc_30_a_good_file_swaps_and_streams_on_what_is_gone_finish(
+YAML_TRAPS = {
+    "residency: {rules: [{countries: [US, NO], jurisdictions: [EU]}]}": ("countries[1]", "boolean"),
+    "health: {fall: 0100}": ("health.fall", "octal"),
+    "health: {interval: 12:30:00}": ("health.interval", "base 60"),
+    "edge: {name: 0123}": ("edge.name", "quote it"),
+    "edge: {name: a, name: b}": ("edge.name", "twice"),
+    "routing: {failover: {max_retires: 3}}": ("max_retires", "max_attempts"),
+}
+
+
+async def test_fc28_traps_of_yaml_are_refused_by_a_reload_with_their_place(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-28: never silently something else; the running configuration stays, a quoted text is a text."""
+    one = await upstream()
+    running = await edge({"eu": [one]})
+    good = yaml.safe_dump(config_of({"eu": [one]}))
+    for text, words in YAML_TRAPS.items():
+        rest = yaml.safe_dump({k: v for k, v in yaml.safe_load(good).items() if k != text.partition(":")[0]})
+        problems = running.reload(f"{rest}{text}\n")
+        assert len(problems) == 1, problems
+        assert all(word in problems[0] for word in (*words, f"gslb.yaml:{rest.count(chr(10)) + 1}:")), problems
+        assert running.edge.counters.config_generation == 1
+        assert (await running.ask(ASK)).status == 200
+    assert running.reload(config_of({"eu": [one]}, edge={"name": "0123"})) == [], "dumped with quotes"
+    assert running.edge.settings().config.edge.name == "0123"
+
+
+async def test_fc30_a_good_file_swaps_and_streams_on_what_is_gone_finish(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """FC-30: a reload is all or nothing."""
     gate = asyncio.Event()
     eu = await upstream(*[[SSE_HEAD + chunk(event("A")), gate, chunk(DONE) + LAST]] * 5)
     us = await upstream()
@@ -104,7 +135,8 @@ async def test_a_reload_by_the_admin_api_needs_the_token(edge: MakeEdge, upstrea
     running.note_own_loads()
 
 
-async def test_one_request_sees_one_configuration(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc30_one_request_sees_one_configuration(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-30: a reload is all or nothing."""
     # The first attempt fails after a reload: the next goes to what the old and the new configuration share.
     gate = asyncio.Event()
     eu, us, ap = await upstream([gate, "rst"]), await upstream(), await upstream()
@@ -121,7 +153,8 @@ async def test_one_request_sees_one_configuration(edge: MakeEdge, upstream: Make
     assert (await client.ask(ASK)).one("x-gslb-region") == "us"
 
 
-async def test_nothing_is_shared_between_the_configurations(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc30_nothing_is_shared_between_the_configurations(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-30: a reload is all or nothing."""
     gate = asyncio.Event()
     eu, us = await upstream([gate, "rst"]), await upstream()
     running = await edge({"eu": [eu]})
@@ -169,7 +202,10 @@ async def test_tenants_change_for_the_next_request_of_a_connection(edge: MakeEdg
 # --- liveness and readiness ---------------------------------------------------------------------------
 
 
-async def test_liveness_and_readiness_do_not_depend_on_upstreams(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc39_liveness_and_readiness_do_not_depend_on_upstreams(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """FC-39: the end of an edge."""
     one = await upstream()
     one.health_status = 503
     running = await edge({"eu": [one]}, health={"fall": 1})
@@ -213,7 +249,8 @@ async def streaming(running: RunningEdge, one: RawUpstream, *rest: Any) -> tuple
     return client, found
 
 
-async def test_fc_39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-39: the end of an edge."""
     gate = asyncio.Event()
     one = await upstream()
     running = await edge({"eu": [one]})
@@ -243,9 +280,10 @@ async def test_fc_39_what_runs_finishes_and_what_is_idle_is_closed(edge: MakeEdg
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-async def test_fc_39_an_endless_stream_is_cut_and_does_not_look_complete(
+async def test_fc39_an_endless_stream_is_cut_and_does_not_look_complete(
     version: str, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-39: the end of an edge."""
     one = await upstream([SSE_HEAD + chunk(event("A")), "hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -263,9 +301,10 @@ async def test_fc_39_an_endless_stream_is_cut_and_does_not_look_complete(
     assert running.failures(one) == 0, "nobody's fault"
 
 
-async def test_fc_39_an_unanswered_request_is_told_when_the_grace_is_over(
+async def test_fc39_an_unanswered_request_is_told_when_the_grace_is_over(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-39: the end of an edge."""
     running = await edge({"eu": [await upstream(["hang"])]})
     client = await running.connect()
     found = client.send(ASK)
@@ -276,7 +315,8 @@ async def test_fc_39_an_unanswered_request_is_told_when_the_grace_is_over(
     await asyncio.wait_for(stopping, 8)
 
 
-async def test_records_are_written_before_the_edge_is_gone(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc39_records_are_written_before_the_edge_is_gone(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-39: the end of an edge."""
     one = await upstream([answer(200, b"{}")], stream(event("A"), DONE), ["hang"])
     running = await edge({"eu": [one]})
     client = await running.connect()

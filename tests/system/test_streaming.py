@@ -39,7 +39,8 @@ PIECES = [
 ]
 
 
-async def test_fc_07_payload_passes_as_bytes_and_a_comment_at_once(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc07_payload_passes_as_bytes_and_a_comment_at_once(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-07: a stream's payload passes as bytes."""
     gates = [asyncio.Event() for _ in PIECES]
     steps: list[Step] = [SSE_HEAD]
     for gate, piece in zip(gates, PIECES, strict=True):
@@ -57,7 +58,8 @@ async def test_fc_07_payload_passes_as_bytes_and_a_comment_at_once(edge: MakeEdg
     assert hashlib.sha256(found.body).digest() == hashlib.sha256(b"".join(PIECES)).digest()
 
 
-async def test_fc_07_the_same_bytes_come_out_wherever_they_are_cut(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc07_the_same_bytes_come_out_wherever_they_are_cut(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-07: a stream's payload passes as bytes."""
     payload = b"".join(PIECES)
     one = await upstream()
     running = await edge({"eu": [one]})
@@ -82,7 +84,8 @@ CUTS: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("name", CUTS)
-async def test_fc_08_a_cut_stream_never_looks_complete(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc08_a_cut_stream_never_looks_complete(name: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-08 a, b, d: a cut stream never looks complete."""
     sent = event("A") + event("B")
     gate = asyncio.Event()
     one, other = (
@@ -105,7 +108,8 @@ async def test_fc_08_a_cut_stream_never_looks_complete(name: str, edge: MakeEdge
     await until(lambda: all(link.is_closed or link.ended for link in one.asked))
 
 
-async def test_fc_08_c_a_short_answer_with_a_length(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc08_c_a_short_answer_with_a_length(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-08 c and a: a cut stream never looks complete."""
     one = await upstream([answer(200, b"x" * 500)[:-200], "fin"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -115,7 +119,8 @@ async def test_fc_08_c_a_short_answer_with_a_length(edge: MakeEdge, upstream: Ma
     assert (await running.record())["outcome"] == "upstream_truncated"
 
 
-async def test_fc_08_e_an_answer_that_ends_at_close_is_complete(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc08_e_an_answer_that_ends_at_close_is_complete(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-08 e: a cut stream never looks complete."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
     running = await edge({"eu": [await upstream([head + event("A") + event("B"), "fin"])]})
     client = await running.connect()
@@ -126,9 +131,10 @@ async def test_fc_08_e_an_answer_that_ends_at_close_is_complete(edge: MakeEdge, 
     assert (await client.ask(request(chat()))).status == 200
 
 
-async def test_fc_08_an_http_10_client_is_reset_when_its_stream_is_cut(
+async def test_fc08_an_http_10_client_is_reset_when_its_stream_is_cut(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-08: a cut stream never looks complete."""
     running = await edge({"eu": [await upstream([SSE_HEAD + chunk(event("A")), "rst"])]})
     client = await running.connect()
     found = client.send(request(chat(stream=True), version="1.0"))
@@ -153,7 +159,8 @@ async def cut_after(
     return bytes(found.body)[len(b"".join(payloads)) :], one
 
 
-async def test_fc_09_a_one_error_event_between_events(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc09_a_one_error_event_between_events(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-09 a: a stream's reader is told that it failed."""
     told, one = await cut_after(edge, upstream, "/v1/chat/completions", event("A"), event("B"))
     assert told.startswith(b"data: ")
     assert told.endswith(b"\n\n")
@@ -173,9 +180,10 @@ async def test_fc_09_a_one_error_event_between_events(edge: MakeEdge, upstream: 
         ("/v1/responses", b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta"}\n\n'),
     ],
 )
-async def test_fc_09_the_event_is_in_the_callers_dialect(
+async def test_fc09_the_event_is_in_the_callers_dialect(
     path: str, payload: bytes, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-09: a stream's reader is told that it failed."""
     told, _ = await cut_after(edge, upstream, path, payload)
     name, data, *_ = told.split(b"\n")
     assert name == b"event: error"
@@ -183,14 +191,16 @@ async def test_fc_09_the_event_is_in_the_callers_dialect(
 
 
 @pytest.mark.parametrize("half", [b'data: {"cho', b"data: x\n", b"event: y\ndata: x\r\n", b"d"])
-async def test_fc_09_b_nothing_is_added_inside_an_event(
+async def test_fc09_b_nothing_is_added_inside_an_event(
     half: bytes, edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-09 b: a stream's reader is told that it failed."""
     told, _ = await cut_after(edge, upstream, "/v1/chat/completions", event("A"), half)
     assert told == b""
 
 
-async def test_fc_09_c_nothing_is_added_to_json(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc09_c_nothing_is_added_to_json(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-09 c: a stream's reader is told that it failed."""
     head = SSE_HEAD.replace(b"text/event-stream", b"application/json")
     one = await upstream([head + chunk(b'{"a":1}\n\n'), "rst"])
     running = await edge({"eu": [one]})
@@ -200,7 +210,8 @@ async def test_fc_09_c_nothing_is_added_to_json(edge: MakeEdge, upstream: MakeUp
     assert (bytes(found.body), found.is_complete) == (b'{"a":1}\n\n', False)
 
 
-async def test_fc_09_nothing_is_added_to_a_compressed_stream(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc09_nothing_is_added_to_a_compressed_stream(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-09: a stream's reader is told that it failed."""
     head = SSE_HEAD[:-2] + b"Content-Encoding: gzip\r\n\r\n"
     one = await upstream([head + chunk(b"\x1f\x8b\n\n"), "rst"])
     running = await edge({"eu": [one]})
@@ -210,7 +221,8 @@ async def test_fc_09_nothing_is_added_to_a_compressed_stream(edge: MakeEdge, ups
     assert (bytes(found.body), found.is_complete) == (b"\x1f\x8b\n\n", False)
 
 
-async def test_fc_11_events_pass_one_by_one_without_compression(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc11_events_pass_one_by_one_without_compression(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-11: events are neither compressed nor held back."""
     gates = [asyncio.Event() for _ in range(5)]
     events = [event(f"token {i}") for i in range(5)]
     steps: list[Step] = [SSE_HEAD[:-2] + b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n\r\n"]
@@ -232,7 +244,8 @@ async def test_fc_11_events_pass_one_by_one_without_compression(edge: MakeEdge, 
     assert one.requests[0].all("accept-encoding") == ["gzip, br"]
 
 
-async def test_fc_11_a_compressed_stream_passes_untouched(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc11_a_compressed_stream_passes_untouched(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-11: events are neither compressed nor held back."""
     noise = bytes(range(256))
     running = await edge(
         {"eu": [await upstream([SSE_HEAD[:-2] + b"Content-Encoding: gzip\r\n\r\n" + chunk(noise) + LAST])]}
@@ -241,7 +254,8 @@ async def test_fc_11_a_compressed_stream_passes_untouched(edge: MakeEdge, upstre
     assert (bytes(found.body), found.one("content-encoding")) == (noise, "gzip")
 
 
-async def test_fc_11_no_delay_on_both_sockets(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc11_no_delay_on_both_sockets(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-11: events are neither compressed nor held back."""
     gate = asyncio.Event()
     one = await upstream([SSE_HEAD + chunk(event("A")), gate, LAST])
     running = await edge({"eu": [one]})
@@ -267,9 +281,10 @@ MANY = 48
 """MiB: more than all sockets on the way hold."""
 
 
-async def test_fc_13_a_slow_client_holds_the_upstream_back_and_gets_every_byte(
+async def test_fc13_a_slow_client_holds_the_upstream_back_and_gets_every_byte(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-13: a slow client holds the upstream back."""
     one = await upstream([SSE_HEAD + chunk(event("A")), *[chunk(BIG)] * MANY, LAST, "fin"])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -291,9 +306,10 @@ async def test_fc_13_a_slow_client_holds_the_upstream_back_and_gets_every_byte(
     assert hashlib.sha256(found.body).digest() == hashlib.sha256(event("A") + BIG * MANY).digest()
 
 
-async def test_fc_13_a_client_that_vanishes_while_paused_frees_the_upstream(
+async def test_fc13_a_client_that_vanishes_while_paused_frees_the_upstream(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-13: a slow client holds the upstream back."""
     one = await upstream([SSE_HEAD + chunk(event("A")), *[chunk(BIG)] * MANY, LAST])
     running = await edge({"eu": [one]})
     client = await running.connect()
@@ -318,9 +334,10 @@ async def test_role_only_and_usage_pass_with_the_stream(edge: MakeEdge, upstream
     assert record["bytes_out"] == len(found.body)
 
 
-async def test_payload_received_is_payload_sent_in_any_segmentation(
+async def test_fc07_payload_received_is_payload_sent_in_any_segmentation(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-07: a stream's payload passes as bytes."""
     dice = Random(20261130)
     one = await upstream()
     running = await edge({"eu": [one]})

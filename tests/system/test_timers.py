@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import ExitStack
 from typing import Any
 
 from tests.support.raw_client import RawClient, chat, request, until
@@ -17,7 +19,8 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_fc_10_a_a_long_stream_with_short_gaps_is_never_cut(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc10_a_a_long_stream_with_short_gaps_is_never_cut(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-10 a: separate clocks."""
     steps: list[Step] = [SSE_HEAD]
     for i in range(10):
         steps += [0.1, chunk(event(str(i)))]
@@ -27,7 +30,8 @@ async def test_fc_10_a_a_long_stream_with_short_gaps_is_never_cut(edge: MakeEdge
     assert found.body == b"".join(event(str(i)) for i in range(10))
 
 
-async def test_fc_10_b_the_first_event_has_the_first_bytes_limit(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc10_b_the_first_event_has_the_first_bytes_limit(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-10 b: separate clocks."""
     # Longer than between two bytes, after the head: that is prefill, not silence.
     timeouts = {"first_byte": "8s", "between_bytes": "300ms"}
     running = await edge({"eu": [await upstream([SSE_HEAD, 0.5, chunk(event("A")), LAST])]}, timeouts=timeouts)
@@ -35,7 +39,8 @@ async def test_fc_10_b_the_first_event_has_the_first_bytes_limit(edge: MakeEdge,
     assert found.body == event("A")
 
 
-async def test_fc_10_c_silence_within_a_stream_cuts_it(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc10_c_silence_within_a_stream_cuts_it(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-10 c: separate clocks."""
     one = await upstream([SSE_HEAD + chunk(event("A") + event("B")), "hang"])
     running = await edge({"eu": [one]}, timeouts=QUICK)
     client = await running.connect()
@@ -52,7 +57,8 @@ async def test_fc_10_c_silence_within_a_stream_cuts_it(edge: MakeEdge, upstream:
     assert running.failures(one) == 1
 
 
-async def test_fc_10_d_an_endpoint_that_never_answers_is_504(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc10_d_an_endpoint_that_never_answers_is_504(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-10 d: separate clocks."""
     one = await upstream(["hang"])
     running = await edge({"eu": [one]}, timeouts=QUICK)
     begun_s = now_s()
@@ -64,16 +70,18 @@ async def test_fc_10_d_an_endpoint_that_never_answers_is_504(edge: MakeEdge, ups
     await until(lambda: one.asked[0].ended or one.asked[0].is_closed, "the connection to be dropped")
 
 
-async def test_fc_10_d_another_endpoint_answers_instead(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc10_d_another_endpoint_answers_instead(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-10 d: separate clocks."""
     eu, us = await upstream([SSE_HEAD, "hang"]), await upstream()
     running = await edge({"eu": [eu], "us": [us]}, timeouts=QUICK)
     found = await running.ask(STREAM)
     assert (found.status, found.one("x-gslb-region"), found.one("x-gslb-attempts")) == (200, "us", "2")
 
 
-async def test_fc_10_answers_that_are_made_whole_have_a_limit_of_their_own(
+async def test_fc10_answers_that_are_made_whole_have_a_limit_of_their_own(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-10: separate clocks."""
     running = await edge(
         {"eu": [await upstream([0.8, answer(200, b"{}")], ["hang"])]}, timeouts={**QUICK, "answer": "1500ms"}
     )
@@ -81,9 +89,32 @@ async def test_fc_10_answers_that_are_made_whole_have_a_limit_of_their_own(
     assert (await running.ask(request(chat()))).status == 504
 
 
-async def test_fc_10_f_a_client_that_does_not_read_is_not_the_upstreams_fault(
+async def test_fc10_e_a_swallowed_connect_goes_to_the_next_endpoint(
     edge: MakeEdge, upstream: MakeUpstream
 ) -> None:
+    """FC-10 e and a: separate clocks."""
+    eu, us = await upstream(), await upstream()
+    running = await edge({"eu": [eu], "us": [us]}, timeouts=QUICK)
+    eu.stop()
+    with socket.socket() as full, ExitStack() as held:
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        full.bind(("127.0.0.1", eu.port))
+        full.listen(0)  # once its queue is full, what else arrives is dropped without an answer
+        for _ in range(4):
+            caller = held.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.1", eu.port))
+        begun_s = now_s()
+        found = await running.ask(STREAM)
+        assert now_s() - begun_s >= 0.19
+    assert (found.status, found.one("x-gslb-region"), found.one("x-gslb-attempts")) == (200, "us", "2")
+    assert running.attempts() == {("eu", "connect_error"): 1, ("us", "ok"): 1}
+
+
+async def test_fc10_f_a_client_that_does_not_read_is_not_the_upstreams_fault(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """FC-10 f and a: separate clocks."""
     big = chunk(b"x" * 1024 * 1024)
     one = await upstream([SSE_HEAD + chunk(event("A")), *[big] * 16, LAST])
     running = await edge({"eu": [one]}, timeouts={**QUICK, "client_write": "800ms"})
@@ -183,13 +214,15 @@ async def refused_while_trickling(running: Any, start: bytes, rest: bytes) -> fl
     return float(took_s)
 
 
-async def test_fc_36_h_a_trickled_head_has_one_clock(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_h_a_trickled_head_has_one_clock(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 h and a: bounds on what is sent, however it is sent."""
     running = await edge({"eu": [await upstream()]}, timeouts={"request_head": "400ms"})
     took_s = await refused_while_trickling(running, b"", b"POST /v1/completions HTTP/1.1\r\n" + b"X-A: b\r\n" * 50)
     assert 0.35 < took_s < 8
 
 
-async def test_fc_36_i_a_trickled_body_has_a_clock_of_its_own(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_fc36_i_a_trickled_body_has_a_clock_of_its_own(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-36 i and a: bounds on what is sent, however it is sent."""
     one = await upstream()
     running = await edge({"eu": [one]}, timeouts={"request_head": "5s", "request_body": "400ms"})
     raw = request(chat(prompt="x" * 200))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gslb.wire.sse import FirstContent, Verdict, ends_between_events, is_callers_error
+from gslb.wire.sse import FirstContent, Verdict, ends_between_events, has_engine_error
 
 HOLD, COMMENT, CONTENT, ERROR = Verdict.HOLD, Verdict.COMMENT, Verdict.CONTENT, Verdict.ERROR
 
@@ -147,14 +147,28 @@ def test_ends_between_events(tail: bytes, is_between: bool) -> None:
     assert ends_between_events(tail) is is_between
 
 
+NAMED = b'event: error\ndata: {"type":"error","error":{"type":"%b","message":"x"}}\n\n'
+
+
 @pytest.mark.parametrize(
-    ("event", "is_callers"),
+    ("tail", "is_engines"),
     [
-        (data({"error": {"code": 400}}), True), (data({"error": {"code": 500}}), False),
-        (data({"error": {"code": 429}}), False), (data({"error": {"code": "x"}}), False),
-        (data({"error": "x"}), False), (data({"error": {"code": 404}}) + b"data: [DONE]\n\n", True),
-        (b'data: {"error": {"co', False), (b"", False),
+        (data({"error": {"code": 400}}), False), (data({"error": {"code": 500}}), True),
+        (data({"error": {"code": 429}}), True), (data({"error": {"code": "x"}}), True),
+        (data({"error": {"code": "context_length_exceeded", "type": "invalid_request_error"}}), False),
+        (data({"error": "x"}), True), (data({"error": {"code": 404}}) + b"data: [DONE]\n\n", False),
+        (b'data: {"error": {"co', True), (b"", False), (b"data: [DONE]\n\n", False),
+        # Anthropic messages
+        (NAMED % b"api_error", True), (NAMED % b"overloaded_error", True),
+        (NAMED % b"invalid_request_error", False),
+        (b'data: {"type":"ping"}\n\n' + NAMED.replace(b"\n", b"\r\n") % b"api_error", True),
+        # Responses
+        (b'event: error\ndata: {"type":"error","code":"server_error","message":"x"}\n\n', True),
+        (b'event: response.failed\ndata: {"type":"response.failed","response":{"error":{}}}\n\n', True),
+        (b"event: error\n", True),
+        # an answer that talks of errors
+        (data({"text": "\nevent: error\ndata: {}"}), False), (b'data: {"a":"event: error"}\n\n', False),
     ],
 )  # fmt: skip
-def test_is_callers_error(event: bytes, is_callers: bool) -> None:
-    assert is_callers_error(event) is is_callers
+def test_has_engine_error(tail: bytes, is_engines: bool) -> None:
+    assert has_engine_error(tail) is is_engines
