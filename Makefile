@@ -30,6 +30,7 @@ format: $(VENV)/.ready
 native: build/native/.ready ## the hot rooms compiled to build/native; needs a C compiler
 
 build/native/.ready: $(VENV)/.ready $(shell find gslb -name '*.py')
+	rm -f $@
 	$(BIN)/python -m gslb.native build/native
 	touch $@
 
