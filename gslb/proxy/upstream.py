@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _WRITE_HIGH_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
 """An answer whose head is still not whole after this many bytes has none (httptools buffers without limit)."""
+_MAX_BARE_BYTES = 1024 * 1024
+"""Of one answer's body, in segments that bring no payload: chunk sizes cut off from their data are a few bytes
+each, but a trailer or a chunk extension may have no end."""
 
 
 class Asker(Protocol):
@@ -131,7 +134,11 @@ class UpstreamConnection(asyncio.Protocol):
             if self._bodies:  # more of a body, the commonest case
                 bodies, self._bodies = self._bodies, []
                 asker.on_payload(bodies[0] if len(bodies) == 1 else b"".join(bodies), False)
-            return
+                return
+            self._head_bytes += len(data)
+            if self._head_bytes <= _MAX_BARE_BYTES:
+                return
+            fault = "framing without end"
         self._deliver(asker, fault)
 
     def _deliver(self, asker: Asker, fault: str | None) -> None:
@@ -212,8 +219,8 @@ class UpstreamConnection(asyncio.Protocol):
         if self._is_complete or head is None:
             return
         head.status = self._parser.get_status_code()
-        self._keeps_alive = self._parser.should_keep_alive()
-        self._head_is_new = self._head_is_whole = head.status >= 200 or head.status == 101
+        head.version = self._parser.get_http_version()
+        self._head_is_new = self._head_is_whole = not 100 <= head.status < 200 or head.status == 101
 
     def on_body(self, body: bytes) -> None:
         if not self._is_complete:
@@ -221,5 +228,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         head = self._head
-        if head is not None and head.status >= 200:
+        if head is not None and head.status >= 200 and not self._is_complete:
             self._is_complete = True
+            # Asked at the very end: httptools lets a trailer count, and would refuse the next answer.
+            self._keeps_alive = self._parser.should_keep_alive()

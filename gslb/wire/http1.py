@@ -43,6 +43,7 @@ _TARGET = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _IDLE_LIMIT = re.compile(rb"timeout=([0-9]{1,9})", re.IGNORECASE)
+_REASON = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
@@ -79,7 +80,8 @@ class RequestHead:
         lower = name.lower()
         if lower in OWN_FIELDS:
             self.own.setdefault(lower, []).append(value.strip(b" \t"))
-        else:
+        elif b"_" not in lower or lower.replace(b"_", b"-") not in OWN_FIELDS:
+            # An engine behind CGI or WSGI cannot tell X_Forwarded_For from the field that gslb writes.
             self.passed.append((name, value))
 
     def first(self, name: bytes) -> bytes | None:
@@ -189,11 +191,12 @@ class ResponseHead:
 
     __slots__ = (
         "content_length", "fields", "is_chunked", "is_encoded", "is_event_stream", "keep_alive_s",
-        "load_metrics", "reason", "retry_after", "status",
+        "load_metrics", "reason", "retry_after", "status", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.status = 0
+        self.version = "1.1"
         self.reason = b""
         self.fields: list[Field] = []
         self.content_length: int | None = None
@@ -233,6 +236,10 @@ _RESPONSE_FIELDS: dict[bytes, int] = {
 
 def finish_response_head(head: ResponseHead) -> str | None:
     """Strip what must not reach a client and read framing; returns what is wrong, or None."""
+    if head.status < 100:
+        return "a status below 100"  # httptools takes any three digits (RFC 9110 15)
+    if head.reason != b"OK" and not _REASON.fullmatch(head.reason):
+        head.reason = b""  # httptools takes any byte but CR and LF; a reason has no meaning (RFC 9112 4)
     kept: list[Field] = []
     nominated: frozenset[bytes] = frozenset()
     known = _RESPONSE_FIELDS
@@ -264,6 +271,8 @@ def finish_response_head(head: ResponseHead) -> str | None:
             kept.append(field)
     if head.is_chunked and head.content_length is not None:
         return "contradictory framing"
+    if head.version != "1.1" and (head.version != "1.0" or head.is_chunked):
+        return f"HTTP/{head.version}, or its framing"  # 1.0 knows no chunks (RFC 9112 6.1)
     nominated -= {b"close", b"keep-alive"}
     head.fields = [field for field in kept if field[0].lower() not in nominated] if nominated else kept
     return None

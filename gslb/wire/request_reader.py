@@ -17,6 +17,9 @@ from gslb.wire.http1 import RequestHead, finish_head
 IDLE, IN_HEAD, IN_BODY = range(3)
 
 _LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,18})\r\n", re.IGNORECASE)
+_NO_TRAILERS = frozenset(
+    (b"connection", b"proxy-connection", b"content-length", b"transfer-encoding", b"upgrade", b"host")
+)
 _MAX_LESSONS = 8
 """A client whose heads never repeat is not looked at again for repetition."""
 
@@ -139,7 +142,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
-        if self._is_resuming:
+        if self._is_resuming or self.fault is not None:
             return
         self.head = RequestHead()
         self.stage = IN_HEAD
@@ -157,8 +160,14 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field."""
         head = self.head
-        if head is None or self.stage != IN_HEAD or self.fault is not None:
-            return  # a trailer is dropped (RFC 9110 6.5.1): it must not pass for a field that was judged
+        if self.fault is not None or head is None or self._is_resuming:
+            return
+        if self.stage != IN_HEAD:
+            # A trailer is dropped (RFC 9110 6.5.1): it must not pass for a field that was judged. httptools
+            # does take those it knows for such.
+            if name.lower() in _NO_TRAILERS:
+                self._refuse(ApiError("bad_request", "a trailer poses as a framing field", is_framing=True))
+            return
         head.add_field(name, value)
         self._fields += 1
         self._head_bytes += len(name) + len(value) + 4
@@ -184,6 +193,8 @@ class RequestReader:
             if self._head_bytes > self._head_limit_bytes:
                 raise _head_too_large()
             finish_head(head)
+            # httptools ends the connection for fields of its own choice too (Proxy-Connection: close).
+            head.keep_alive = head.keep_alive and self._parser.should_keep_alive()
             if head.content_length is not None and head.content_length > self._body_limit_bytes:
                 raise _body_too_large(self._body_limit_bytes)
         except ApiError as error:
@@ -211,6 +222,8 @@ class RequestReader:
         self.head = None
         self._body = []
         self.stage = IDLE
+        if not head.keep_alive:
+            self._known = None  # what follows is no request (RFC 9112 9.6): the parser refuses it
         self.wants_continue = False
         self.ready.append((head, body))
 

@@ -57,7 +57,9 @@ class FirstContent:
         self._seen_bytes += len(payload)
         verdict = Verdict.HOLD
         position = 0
-        while (end := _EVENT_END.search(buffer, position)) is not None:
+        # Only events that end within the bound count, wherever the pieces were cut.
+        limit = len(buffer) - max(0, self._seen_bytes - _MAX_HELD_BYTES)
+        while (end := _EVENT_END.search(buffer, position, limit)) is not None:
             event = buffer[position : end.start()]
             position = end.end()
             one = self._judge(event)
