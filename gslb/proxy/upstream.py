@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from gslb.wire.http1 import ResponseHead, finish_response_head
+from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim
 
 if TYPE_CHECKING:
     from gslb.proxy.pool import EndpointPool
@@ -173,9 +173,11 @@ class UpstreamConnection(asyncio.Protocol):
         """The answer is whole: back to the pool, if everything about it was clean."""
         self.asker = None
         transport = cast(asyncio.Transport, self.transport)
-        if self._head is not None and self._head.keep_alive_s is not None:
-            self.pool.limit_idle(self._head.keep_alive_s)
-        if self._keeps_alive and not self._is_dirty and not transport.get_write_buffer_size():
+        head = self._head
+        if head is not None and head.keep_alive_s is not None:
+            self.pool.limit_idle(head.keep_alive_s)
+        may_reuse = self._keeps_alive and not self._is_dirty and (head is None or head.may_reuse)
+        if may_reuse and not transport.get_write_buffer_size():
             self.pool.give_back(self)
         else:
             self.is_lost = True
@@ -220,7 +222,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         head.status = self._parser.get_status_code()
         head.version = self._parser.get_http_version()
-        self._head_is_new = self._head_is_whole = not 100 <= head.status < 200 or head.status == 101
+        self._head_is_new = self._head_is_whole = head.status >= 200 or not is_interim(head)
 
     def on_body(self, body: bytes) -> None:
         if not self._is_complete:

@@ -191,7 +191,7 @@ class ResponseHead:
 
     __slots__ = (
         "content_length", "fields", "is_chunked", "is_encoded", "is_event_stream", "keep_alive_s",
-        "load_metrics", "reason", "retry_after", "status", "version",
+        "load_metrics", "may_reuse", "reason", "retry_after", "status", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -203,6 +203,7 @@ class ResponseHead:
         self.is_chunked = False
         self.is_event_stream = False
         self.is_encoded = False
+        self.may_reuse = True
         self.retry_after: bytes | None = None
         self.keep_alive_s: int | None = None
         self.load_metrics: bytes | None = None
@@ -234,10 +235,21 @@ _RESPONSE_FIELDS: dict[bytes, int] = {
 }  # fmt: skip
 
 
+def is_interim(head: ResponseHead) -> bool:
+    """True for an answer to be passed over (RFC 9110 15.2).
+
+    httptools takes any three digits for a status, and reads the body of an interim answer that announces one
+    although it may not (RFC 9112 6.3): such heads are no interim answers but faults.
+    """
+    if not 100 <= head.status < 200 or head.status == 101:
+        return False
+    return not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in head.fields)
+
+
 def finish_response_head(head: ResponseHead) -> str | None:
     """Strip what must not reach a client and read framing; returns what is wrong, or None."""
-    if head.status < 100:
-        return "a status below 100"  # httptools takes any three digits (RFC 9110 15)
+    if head.status < 200:
+        return "a status that answers nothing, or an interim answer with a body"
     if head.reason != b"OK" and not _REASON.fullmatch(head.reason):
         head.reason = b""  # httptools takes any byte but CR and LF; a reason has no meaning (RFC 9112 4)
     kept: list[Field] = []
@@ -273,6 +285,9 @@ def finish_response_head(head: ResponseHead) -> str | None:
         return "contradictory framing"
     if head.version != "1.1" and (head.version != "1.0" or head.is_chunked):
         return f"HTTP/{head.version}, or its framing"  # 1.0 knows no chunks (RFC 9112 6.1)
+    if not head.has_body:
+        # It ends here whatever it announces; but the endpoint may think otherwise, and send that body later.
+        head.may_reuse = not head.is_chunked and (head.status == 304 or not head.content_length)
     nominated -= {b"close", b"keep-alive"}
     head.fields = [field for field in kept if field[0].lower() not in nominated] if nominated else kept
     return None

@@ -126,7 +126,7 @@ def seen(pieces: Iterable[bytes], *, closes: bool = True) -> Seen:
     if closes:
         line.close()
     head = waiter.head
-    status = f"{head.status} {head.reason.decode()}" if head else ""
+    status = f"{head.status} {head.reason.decode('latin-1')}" if head else ""
     return status, tuple(head.fields) if head else None, waiter.payload, waiter.end, is_kept
 
 
