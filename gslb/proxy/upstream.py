@@ -203,7 +203,7 @@ class UpstreamConnection(asyncio.Protocol):
     # --- httptools ----------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._is_complete:
+        if self._head_is_whole:
             self._is_dirty = True  # bytes after the answer
             return
         self._head = ResponseHead()
@@ -218,7 +218,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         head = self._head
-        if self._is_complete or head is None:
+        if self._head_is_whole or head is None:
             return
         head.status = self._parser.get_status_code()
         head.version = self._parser.get_http_version()

@@ -21,6 +21,9 @@ from tests.support.strict_http import Malformed, Unfinished, answer_in, requests
 
 HEAD_LIMIT, COUNT_LIMIT, BODY_LIMIT = 2048, 40, 4096
 _MAX_BYTEWISE = 600
+_ALIKE = {"headers_too_large": "bad_request"}
+"""httptools tells the field before a syntax error only when they come apart: which of two faults is the first one
+then depends on the cut, that it is refused does not."""
 
 
 def pieces_of(data: bytes) -> tuple[bytes, list[bytes]]:
@@ -61,7 +64,7 @@ def _told(heard: Heard) -> object:
         (head.method, head.target, head.is_http10, head.keep_alive, head.passed, body,
          {name: values for name, values in head.own.items() if name != b"content-length"})
         for head, body in requests
-    ], fault.code if fault else None  # fmt: skip
+    ], _ALIKE.get(fault.code, fault.code) if fault else None  # fmt: skip
 
 
 def check_request(data: bytes) -> None:
