@@ -111,8 +111,8 @@ def finish_head(head: RequestHead) -> None:
         raise _malformed("a request needs exactly one well-formed Host")
     _read_framing(head)
     _read_connection(head)
-    if (expect := head.first(b"expect")) is not None:
-        if expect.lower() != b"100-continue":
+    if (expects := own.get(b"expect")) is not None:
+        if any(expect.lower() != b"100-continue" for expect in expects):
             raise ApiError("expectation_failed", "the only expectation served is 100-continue", is_framing=True)
         head.expects_continue = not head.is_http10
 

@@ -167,15 +167,15 @@ class RequestReader:
             # does take those it knows for such.
             if name.lower() in _NO_TRAILERS:
                 self._refuse(ApiError("bad_request", "a trailer poses as a framing field", is_framing=True))
-            return
-        head.add_field(name, value)
+        else:
+            head.add_field(name, value)
         self._fields += 1
         self._head_bytes += len(name) + len(value) + 4
         self._unfinished_bytes = 0
         if self._head_bytes > self._head_limit_bytes:
             self._refuse(_head_too_large())
         elif self._fields > self._count_limit:
-            self._refuse(ApiError("headers_too_large", "the request has too many header fields", is_framing=True))
+            self._refuse(ApiError("headers_too_large", "the request has too many fields", is_framing=True))
 
     def on_headers_complete(self) -> None:
         """The head is whole: judge it."""

@@ -35,7 +35,7 @@ def main(target: str, seconds: int, directory: Path) -> None:
     words = directory / "words.txt"
     words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in _WORDS))
     options = [
-        f"-max_total_time={seconds}", f"-max_len={_MAX_INPUT_BYTES}", f"-dict={words}", "-timeout=20",
+        f"-max_total_time={seconds}", f"-max_len={_MAX_INPUT_BYTES}", f"-dict={words}", "-timeout=300",
         f"-artifact_prefix={directory}/failed-{target}-", "-print_final_stats=1", str(corpus),
     ]  # fmt: skip
     atheris.Setup([sys.argv[0], *options], TARGETS[target])
