@@ -219,6 +219,8 @@ class ResponseHead:
         return self.has_body and not self.is_chunked and self.content_length is None
 
 
+_MAX_RESPONSE_FIELDS = 500
+
 # What a response field is to gslb, by the spellings met most; others are looked up in lower case.
 _PASSES, _ENDS, _LENGTH, _CODING, _CONNECTION, _IDLE, _TYPE, _ENCODING, _RETRY, _LOAD = range(10)
 _RESPONSE_FIELDS: dict[bytes, int] = {
@@ -250,6 +252,8 @@ def finish_response_head(head: ResponseHead) -> str | None:
     """Strip what must not reach a client and read framing; returns what is wrong, or None."""
     if head.status < 200:
         return "a status that answers nothing, or an interim answer with a body"
+    if len(head.fields) > _MAX_RESPONSE_FIELDS:
+        return "too many fields"
     if head.reason != b"OK" and not _REASON.fullmatch(head.reason):
         head.reason = b""  # httptools takes any byte but CR and LF; a reason has no meaning (RFC 9112 4)
     kept: list[Field] = []
