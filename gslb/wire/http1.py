@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import product
 
 from gslb.errors import REASONS, ApiError
 
@@ -29,6 +30,13 @@ OWN_FIELDS = frozenset(
 
 KEY_FIELDS = (b"authorization", b"x-api-key", b"api-key")
 """Those of them that carry a client's key."""
+
+_DOUBLES = frozenset(
+    b"".join(spelled)
+    for name in OWN_FIELDS
+    for spelled in product(*((b"-", b"_") if byte == ord("-") else (bytes((byte,)),) for byte in name))
+) - OWN_FIELDS  # fmt: skip
+"""OWN_FIELDS with underscores: an engine behind CGI or WSGI cannot tell them apart, so these do not pass."""
 
 _HOP_BY_HOP = frozenset(
     (
@@ -80,8 +88,7 @@ class RequestHead:
         lower = name.lower()
         if lower in OWN_FIELDS:
             self.own.setdefault(lower, []).append(value.strip(b" \t"))
-        elif b"_" not in lower or lower.replace(b"_", b"-") not in OWN_FIELDS:
-            # An engine behind CGI or WSGI cannot tell X_Forwarded_For from the field that gslb writes.
+        elif lower not in _DOUBLES:
             self.passed.append((name, value))
 
     def first(self, name: bytes) -> bytes | None:

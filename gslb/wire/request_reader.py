@@ -1,7 +1,28 @@
 """Bytes of a client connection to whole requests, or to the one error that ends the connection. No I/O.
 
-httptools splits, `http1.finish_head` judges, this bounds: head bytes, field count, body bytes, whether
-announced by Content-Length or sent in chunks (FC-36).
+httptools splits, `http1.finish_head` judges, this bounds (FC-02, FC-03, FC-36):
+
+    stage     takes                         until                            then
+    IDLE      blank lines                   any other byte                   IN_HEAD
+    IN_HEAD   request line, fields          a blank line; the head is good   IN_BODY
+    IN_BODY   length or chunks, trailers    the last byte of them            IDLE, one more request in `ready`
+    any       what is refused               -                                `fault`: nothing more is read
+
+    refused by    what                                                                           answered
+    httptools     line ends other than CR LF, folds, a blank before a colon, control bytes, no
+                  token as a name, doubled or malformed lengths, a length beside a coding,
+                  sizes and extensions of chunks that are none, unknown methods                  400
+    finish_head   other versions than 1.1 and 1.0, targets other than a path, no or two Hosts,
+                  codings in 1.0 or on two lines                                                 400
+                  CONNECT; other codings than chunked; other expectations                        405, 501, 417
+    this          a head, or trailers behind it, beyond bytes or count                           431
+                  a body beyond its bytes, announced or sent                                     413
+                  chunk framing without end, trailers that pose as framing                       400
+    nobody        blank lines before a request and two blanks in its line, which is written anew;
+                  chunk extensions and trailers, which are dropped; an offered upgrade, which is
+                  ignored; fields that differ from gslb's own by underscores, which are dropped
+
+tests/system/smuggling_vectors.py has each row's cases.
 """
 
 from __future__ import annotations

@@ -140,7 +140,8 @@ class Pool(EndpointPool):
         self._world = world
 
     def open(self, done: Callable[[UpstreamConnection | ConnectFailed], None]) -> Any:
-        waiting = SimpleNamespace(pool=self, done=done, cancel=lambda: self._world.opening.remove(waiting))
+        waiting = SimpleNamespace(pool=self, done=done)
+        waiting.cancel = lambda: self._world.opening.remove(waiting)
         self._world.opening.append(waiting)
         return waiting
 

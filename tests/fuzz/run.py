@@ -19,7 +19,8 @@ with atheris.instrument_imports(include=["gslb.wire", "gslb.proxy", "gslb.routin
 _MAX_INPUT_BYTES = 4096
 _WORDS = (
     b"Content-Length: ", b"Transfer-Encoding: chunked\r\n", b"Connection: ", b"close", b"upgrade", b"Upgrade: h2c",
-    b"Host: a\r\n", b"\r\n\r\n", b"0\r\n\r\n", b"HTTP/1.1 ", b"HTTP/1.0", b"POST ", b"GET ", b" 200 OK\r\n", b" 100 ",
+    b"Host: a\r\n", b"\r\n\r\n", b"0\r\n\r\n", b"HTTP/1.1 ", b"HTTP/1.0", b"POST ", b"GET ", b" 200 OK\r\n",
+    b" 100 ",
     b"Expect: 100-continue", b"\x00|", b"\x00|o", b"\x00|u", b"\x00|c", b"\x00|e", b"\x00|t", b"data: ", b"\n\n",
     b"event: error\n", b"[DONE]", b'"finish_reason":"abort"', b'{"error":', b"text/event-stream", b'"model":"m"',
     b"Trailer", b"_", b"chunked, ", b"identity", b"\r", b"\n", b"\t", b":", b";",

@@ -6,6 +6,7 @@ The first byte of an input says how many of the next ones are places to cut the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import orjson
 
@@ -17,7 +18,7 @@ from gslb.wire.request_reader import RequestReader
 from gslb.wire.sse import FirstContent, Verdict, ends_between_events, is_callers_error
 from tests.fuzz.exchange import check_exchange
 from tests.proxy.test_upstream import Seen, seen
-from tests.support.strict_http import Malformed, Unfinished, answer_in, requests_in
+from tests.support.strict_http import Malformed, Message, Unfinished, answer_in, requests_in
 
 HEAD_LIMIT, COUNT_LIMIT, BODY_LIMIT = 2048, 40, 4096
 _MAX_BYTEWISE = 600
@@ -94,17 +95,13 @@ def _check_passing(head: RequestHead, body: bytes) -> None:
         assert names.count(name) == 1, name
     for name in (b"transfer-encoding", b"connection", b"te", b"trailer", b"upgrade", b"expect"):
         assert name not in names
-    try:
+    with suppress(ApiError):
         facts = read_json_facts(body)
         other = replace_model(body, "other")
         assert orjson.loads(other) == {**orjson.loads(body), "model": "other"}
         assert read_json_facts(other).prompt_tokens == facts.prompt_tokens
-    except ApiError as error:
-        assert error.status == 400
-    try:
+    with suppress(ApiError):
         read_multipart_facts(body, head.first(b"content-type") or b"multipart/form-data; boundary=x")
-    except ApiError as error:
-        assert error.status == 400
 
 
 # --- answers ------------------------------------------------------------------------------------------
@@ -121,23 +118,19 @@ def check_response(data: bytes) -> None:
         cut = seen(pieces)
         _check_alike(whole, cut)
         assert may_differ or cut[4] == is_kept
+    message: Message | None = None
     try:
         message, rest = answer_in(raw, is_closed=True)
-    except Unfinished as unfinished:
-        assert end in ("lost", "garbled")
-        assert not is_kept
-        assert unfinished.payload.startswith(payload)
-    except Malformed as fault:
-        assert end in ("lost", "garbled"), "taken for whole"
-        assert fault.payload.startswith(payload)
-        assert not is_kept
-    else:
-        assert end in ("complete", "garbled", "lost")
-        if end == "complete":
-            assert payload == message.body
-            assert status.encode("latin-1").startswith(message.line[1])
-        assert message.body.startswith(payload)
-        assert not is_kept or not rest.strip(b"\r\n"), "kept with bytes behind the answer"
+        strict = message.body
+    except (Malformed, Unfinished) as fault:
+        strict, rest = fault.payload, b""
+    assert end in ("complete", "garbled", "lost")
+    assert strict.startswith(payload)
+    if end == "complete":
+        assert message is not None, "taken for whole"
+        assert payload == strict
+        assert status.encode("latin-1").startswith(message.line[1])
+    assert not is_kept or (end == "complete" and not rest.strip(b"\r\n")), "kept with bytes behind the answer"
 
 
 def _check_alike(whole: Seen, cut: Seen) -> None:

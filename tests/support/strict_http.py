@@ -11,8 +11,8 @@ from dataclasses import dataclass
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(rb"([A-Z-]+) +([^\x00-\x20\x7f]+) +(?:HTTP|RTSP|ICE)/([0-9]\.[0-9])")
 _STATUS_LINE = re.compile(rb"(?:HTTP|RTSP|ICE)/([0-9]\.[0-9]) ([0-9]{3})(?: ([^\r\n]*))?")
-_FIELD = re.compile(rb"(%b):[ \t]*((?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?)[ \t]*"
-                    % _TOKEN)  # fmt: skip
+_VALUE = rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?"
+_FIELD = re.compile(rb"(%b):[ \t]*(%b)[ \t]*" % (_TOKEN, _VALUE))
 _CHUNK = re.compile(rb"([0-9A-Fa-f]+)(;[^\r\n]*)?\r\n")
 
 Fields = list[tuple[bytes, bytes]]

@@ -10,12 +10,13 @@ OK = b"HTTP/1.1 200 OK\r\n"
 CODED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 STOLEN = OK + b"Content-Length: 6\r\n\r\nstolen"
 """What a client must never get for another request."""
+_CHUNKS = chunk(b"abc") + LAST
 _THREE = CODED + chunk(b"abc")
 
 
 @dataclass(frozen=True)
 class AnswerVector:
-    """`script` is played for one request. The client gets `payload` whole; or, `payload` None, 502; or a cut answer.
+    """`script` is played for one request. The client gets `payload` whole, 502 (`payload` None), or a cut answer.
 
     `is_kept`: the connection serves the next request.
     """
@@ -51,7 +52,8 @@ def _length(value: bytes, body: bytes = b"abc") -> bytes:
 ANSWER_VECTORS: tuple[AnswerVector, ...] = (
     *_garbled({
         f"length {value!r}": _length(value)
-        for value in (b"-3", b"+3", b"0x3", b"3, 3", b"", b"3 3", b"18446744073709551616", b"3\r\nContent-Length: 3",
+        for value in (b"-3", b"+3", b"0x3", b"3, 3", b"", b"3 3", b"18446744073709551616",
+            b"3\r\nContent-Length: 3",
                       b"3\r\nContent-Length: 9", b"3\r\nTransfer-Encoding: chunked")
     }),
     *_garbled({
@@ -61,14 +63,16 @@ ANSWER_VECTORS: tuple[AnswerVector, ...] = (
     }),
     *_garbled({
         f"start {start!r}": start + b"\r\nContent-Length: 3\r\n\r\nabc"
-        for start in (b"HTTP/2.0 200 OK", b"HTTP/0.9 200 OK", b"HTTP/1.2 200 OK", b"HTTP/1.1 2000 OK", b"HTTP/1.1 20 OK",
-                      b"HTTP/1.1 099 OK", b"HTTP/1.1 000 OK", b"HTTP/1.1  200 OK", b"HTTP/1.1 -20 OK", b"http/1.1 200 OK",
+        for start in (b"HTTP/2.0 200 OK", b"HTTP/0.9 200 OK", b"HTTP/1.2 200 OK", b"HTTP/1.1 2000 OK",
+            b"HTTP/1.1 20 OK",
+                      b"HTTP/1.1 099 OK", b"HTTP/1.1 000 OK", b"HTTP/1.1  200 OK", b"HTTP/1.1 -20 OK",
+                      b"http/1.1 200 OK",
                       b"HTTP/1.1 200OK", b"200 OK", b"GET / HTTP/1.1", b"SSH-2.0-OpenSSH")
     }),
     *_garbled({
         "chunked in HTTP/1.0": b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"abc") + LAST,
         "chunked and kept in HTTP/1.0":
-            b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"abc") + LAST,
+            b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n" + _CHUNKS,
         "a status below 100, then an answer": b"HTTP/1.1 099 No\r\nContent-Length: 1\r\n\r\nx" + STOLEN,
         "199 with chunks, then an answer": CODED.replace(b"200", b"199") + chunk(b"abc") + LAST + STOLEN,
         "103 with a length, then an answer": b"HTTP/1.1 103 Early\r\nContent-Length: 6\r\n\r\nstolen" + STOLEN,
@@ -147,8 +151,9 @@ ANSWER_VECTORS: tuple[AnswerVector, ...] = (
         "204 that announces chunks": b"HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n",
         "204, then an answer": b"HTTP/1.1 204 No\r\n\r\n" + STOLEN,
     }, b"", is_kept=False, status=204),
-    *_whole({"304 with a length": b"HTTP/1.1 304 Same\r\nContent-Length: 6\r\n\r\n"}, b"", is_kept=True, status=304),
-    *_whole({"304 with chunks": b"HTTP/1.1 304 Same\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"stolen") + LAST},
+    *_whole({"304 with a length": b"HTTP/1.1 304 Same\r\nContent-Length: 6\r\n\r\n"}, b"", is_kept=True,
+        status=304),
+    *_whole({"304 with chunks": b"HTTP/1.1 304 Same\r\nTransfer-Encoding: chunked\r\n\r\n" + _CHUNKS},
             b"", is_kept=False, status=304),
     AnswerVector("junk later", (_length(b"3"), 0.02, b"\x00junk"), b"abc"),
     AnswerVector("a second answer later", (_length(b"3"), 0.02, STOLEN), b"abc"),

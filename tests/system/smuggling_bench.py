@@ -10,7 +10,12 @@ from tests.support.raw_client import Answer, RawClient, until
 from tests.support.raw_upstream import RawUpstream
 from tests.support.strict_http import Message, requests_in
 from tests.system.smuggling_vectors import (
-    BODY_LIMIT_BYTES, COUNT_LIMIT, HEAD_LIMIT_BYTES, MARK, SMUGGLED, Vector,
+    BODY_LIMIT_BYTES,
+    COUNT_LIMIT,
+    HEAD_LIMIT_BYTES,
+    MARK,
+    SMUGGLED,
+    Vector,
 )  # fmt: skip
 
 CONFIG = {

@@ -1,4 +1,4 @@
-"""`python -m tests.system.smuggling_table`: each vector, its answers, what its upstream got; exit status 1 on a fault."""
+"""`python -m tests.system.smuggling_table`: each vector, its answers, what its upstream got; fails on a fault."""
 
 from __future__ import annotations
 

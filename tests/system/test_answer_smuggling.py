@@ -1,4 +1,4 @@
-"""No answer of an endpoint becomes part of another one: doubtful ones are refused or cut, and their connection ends."""
+"""No answer of an endpoint becomes part of another one: doubtful ones are refused or cut."""
 
 from __future__ import annotations
 

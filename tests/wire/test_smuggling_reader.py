@@ -7,7 +7,13 @@ import pytest
 from gslb.wire.request_reader import IDLE, RequestReader
 from tests.support.strict_http import requests_in
 from tests.system.smuggling_vectors import (
-    BODY_LIMIT_BYTES, COUNT_LIMIT, HEAD_LIMIT_BYTES, KINDS, SMUGGLED, VECTORS, Vector,
+    BODY_LIMIT_BYTES,
+    COUNT_LIMIT,
+    HEAD_LIMIT_BYTES,
+    KINDS,
+    SMUGGLED,
+    VECTORS,
+    Vector,
 )  # fmt: skip
 
 _LARGE_BYTES = 2000
