@@ -53,6 +53,32 @@ _EXCHANGES: dict[str, list[bytes]] = {
 }  # fmt: skip
 
 
+_BODIES = (
+    b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}',
+    b'{"messages":[{"content":[{"type":"text","text":"h\\u00e9"},{"text":["a",{"content":"b"}]}]},7],"model":"m"}',
+    b'{"model":"a","prompt":[1,2,3],"model":"b","x":{"model":"c"},"y":["model",{"model":1}]}',
+    b' {"m\\u006fdel" : "q" , "input":["a","b"],"z":-1.5e3,"t":[true,null,[]]} ',
+    b'{"model":"m","system":"s","messages":[]}',
+    b'{"model":7}',
+    b'{"model":""}',
+    b"[1]",
+    b'{"model":"m"',
+    b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--x--\r\n',
+)
+_DATED = b"HTTP/1.1 200 OK\r\ndate: Mon, 30 Nov 2026 02:31:%02d GMT\r\nserver: x\r\n%bcontent-length: %d\r\n\r\n%b"
+_PAIRS = {
+    "the same": (_DATED % (1, b"", 2, b"ok"), _DATED % (1, b"", 2, b"ok")),
+    "another date and length": (_DATED % (1, b"", 2, b"ok"), _DATED % (2, b"", 3, b"yes")),
+    "bytes behind": (_DATED % (1, b"", 2, b"ok"), _DATED % (1, b"", 2, b"okay")),
+    "too short": (_DATED % (1, b"", 2, b"ok"), _DATED % (1, b"", 9, b"okay")),
+    "close": (_DATED % (1, b"connection: close\r\n", 2, b"ok"), _DATED % (2, b"connection: close\r\n", 3, b"yes")),
+    "keep-alive": (_DATED % (1, b"keep-alive: timeout=5\r\n", 2, b"ok"),
+                   _DATED % (2, b"keep-alive: timeout=6\r\n", 3, b"yes")),
+    "two lengths": (_DATED % (1, b"", 2, b"ok"), _DATED % (1, b"content-length: 2\r\n", 2, b"ok")),
+}  # fmt: skip
+"""What one connection of an endpoint was answered, and then another."""
+
+
 def seeds_of(target: str) -> dict[str, bytes]:
     """Inputs of `target` by name."""
     tables = {
@@ -60,8 +86,12 @@ def seeds_of(target: str) -> dict[str, bytes]:
         "response": {name: row[0] for name, row in ANSWERS.items()},
         "events": {name: row[0] for name, row in CASES.items()},
     }
+    if target == "request":
+        tables["request"] = tables["request"] | {f"body {i}": post(body) * 2 for i, body in enumerate(_BODIES)}
     if target == "exchange":
         return {name: BREAK.join(records) for name, records in _EXCHANGES.items()}
+    if target == "response":
+        tables["response"] |= {name: BREAK.join(pair) for name, pair in _PAIRS.items()}
     return {name: b"\0" + raw for name, raw in tables[target].items() if len(raw) < _MAX_SEED_BYTES}
 
 

@@ -5,23 +5,30 @@ The first byte of an input says how many of the next ones are places to cut the 
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable
 from contextlib import suppress
+from typing import cast
 
 import orjson
 
 from gslb.errors import ApiError
 from gslb.proxy.failure import ends_in_error
-from gslb.wire.http1 import RequestHead, upstream_fields
+from gslb.proxy.pool import EndpointPool
+from gslb.proxy.upstream import UpstreamConnection
+from gslb.wire.http1 import RequestHead, client_head, upstream_fields
 from gslb.wire.openai import read_json_facts, read_multipart_facts, replace_model
 from gslb.wire.request_reader import RequestReader
 from gslb.wire.sse import FirstContent, Verdict, ends_between_events, is_callers_error
-from tests.fuzz.exchange import check_exchange
-from tests.proxy.test_upstream import Seen, seen
+from tests.fuzz.exchange import BREAK, check_exchange
+from tests.proxy.test_upstream import Line, Seen, seen
 from tests.support.strict_http import Malformed, Message, Unfinished, answer_in, requests_in
 
 HEAD_LIMIT, COUNT_LIMIT, BODY_LIMIT = 2048, 40, 4096
 _MAX_BYTEWISE = 600
+_STARTS = re.compile(rb"(?=POST /|GET /)")
+"""Clients that wait for their answers send like this, which is where heads that repeat are recognised."""
 _ALIKE = {"headers_too_large": "bad_request"}
 """httptools tells the field before a syntax error only when they come apart: which of two faults is the first one
 then depends on the cut, that it is refused does not."""
@@ -38,9 +45,9 @@ def pieces_of(data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def ways_of(data: bytes) -> tuple[bytes, list[list[bytes]]]:
-    """(the bytes, the ways to feed them: cut as told, and byte by byte when they are few)."""
+    """(the bytes, the ways to feed them: cut as told, a request in each piece, byte by byte when they are few)."""
     raw, cut = pieces_of(data)
-    ways = [cut]
+    ways = [cut, _STARTS.split(raw)]
     if len(raw) <= _MAX_BYTEWISE:
         ways.append([raw[i : i + 1] for i in range(len(raw))])
     return raw, ways
@@ -108,8 +115,15 @@ def _check_passing(head: RequestHead, body: bytes) -> None:
 
 
 def check_response(data: bytes) -> None:
-    """One answer: cuts do not matter, it ends once, and its payload is what a strict reading finds."""
+    """One answer: cuts do not matter, it ends once, and its payload is what a strict reading finds.
+
+    With BREAK in the input: what another connection of the endpoint was answered before does not matter either.
+    """
     raw, ways = ways_of(data)
+    before, is_second, raw = raw.rpartition(BREAK)
+    if is_second:
+        assert _heard_after(before, raw) == _heard_after(b"", raw)
+        return
     whole = seen([raw])
     status, _, payload, end, is_kept = whole
     # httptools skips blank lines behind an answer without a word; alone on an idle connection they end it.
@@ -131,6 +145,22 @@ def check_response(data: bytes) -> None:
         assert payload == strict
         assert status.encode("latin-1").startswith(message.line[1])
     assert not is_kept or (end == "complete" and not rest.strip(b"\r\n")), "kept with bytes behind the answer"
+
+
+def _heard_after(before: bytes, raw: bytes) -> object:
+    """What the asker of `raw` hears, and whether its connection is kept, when `before` was an answer before it."""
+    first, second = Line(), Line()
+    first.ask()
+    first.receive([before])
+    connection = second.connection = UpstreamConnection(cast(EndpointPool, first.pool))
+    connection.connection_made(cast(asyncio.Transport, second.transport))
+    waiter = second.ask()
+    second.receive([raw])
+    is_kept = connection in first.pool.returned and not second.transport.is_aborted
+    second.close()
+    head = waiter.head
+    told = client_head(head, b"", is_http10=False, close=False) if head and waiter.end == "complete" else b""
+    return told, waiter.payload, waiter.end, is_kept
 
 
 def _check_alike(whole: Seen, cut: Seen) -> None:
