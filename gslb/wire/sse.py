@@ -88,9 +88,9 @@ class FirstContent:
                 data.append(value.removeprefix(b" "))
             elif field == b"event":
                 name = value.strip()
-        if not data:
-            return verdict
-        return self._judge_data(b"\n".join(data), name)
+        # A comment counts wherever it stands: cut behind it, it has been seen before its event was whole.
+        found = self._judge_data(b"\n".join(data), name) if data else Verdict.HOLD
+        return verdict if found is Verdict.HOLD else found
 
     def _judge_data(self, data: bytes, name: bytes) -> Verdict:
         try:
