@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format native test-native bench test-real lock clean
+.PHONY: demo test lint format native test-native bench fuzz test-real lock clean
 
 # The pinned environment; made again when the lock changes.
 $(VENV)/.ready: requirements-test.lock pyproject.toml
@@ -42,6 +42,14 @@ bench: $(VENV)/.ready ## CPU per request and event beside nginx and others found
 	if command -v $${CC:-cc} >/dev/null; then $(MAKE) build/native/.ready; fi
 	$(BIN)/python benchmarks/datapath.py
 
+# A minute for each target: `make fuzz FUZZ_SECONDS=600` for longer. What is found lies in .fuzz/failed-*.
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/.ready ## coverage-guided fuzzing of requests, answers, event streams and whole exchanges
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=3,<4"
+	for target in request response events exchange; do \
+	  $(BIN)/python -m tests.fuzz.run $$target $(FUZZ_SECONDS) .fuzz && $(BIN)/python -m tests.fuzz.reach $$target .fuzz || exit 1; \
+	done
+
 test-real: $(VENV)/.ready ## two real vLLM servers on the CPU as two regions; installs 3.5 GB on first use
 	$(BIN)/python tests/real/run.py
 
@@ -52,4 +60,4 @@ lock: ## refresh both lock files (needs pip-tools on PATH)
 	  --strip-extras --allow-unsafe --extra test -o requirements-test.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz build dist *.egg-info

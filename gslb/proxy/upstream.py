@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from gslb.wire.http1 import ResponseHead, finish_response_head
+from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim
 
 if TYPE_CHECKING:
     from gslb.proxy.pool import EndpointPool
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _WRITE_HIGH_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
 """An answer whose head is still not whole after this many bytes has none (httptools buffers without limit)."""
+_MAX_BARE_BYTES = 1024 * 1024
+"""Of one answer's body, in segments that bring no payload: chunk sizes cut off from their data are a few bytes
+each, but a trailer or a chunk extension may have no end."""
 
 
 class Asker(Protocol):
@@ -136,7 +139,11 @@ class UpstreamConnection(asyncio.Protocol):
             bodies = self._bodies
             if bodies:  # more of a body, the commonest case
                 self._sink(bodies.pop() if len(bodies) == 1 else self._joined(), False)
-            return
+                return
+            self._head_bytes += len(data)
+            if self._head_bytes <= _MAX_BARE_BYTES:
+                return
+            fault = "framing without end"
         self._look(data, fault)
 
     def _recognised(self, data: bytes) -> bool:
@@ -172,7 +179,8 @@ class UpstreamConnection(asyncio.Protocol):
         head = self._head
         is_first = self._head_is_new
         self._deliver(asker, fault)
-        if is_first and self._is_complete and head is not None and not self._head_bytes:
+        is_kept = self._is_complete and self._keeps_alive and not self._is_dirty
+        if is_first and is_kept and head is not None and head.may_reuse and not self._head_bytes:
             self.pool.known_answer.learn(data, head)
 
     def _deliver(self, asker: Asker, fault: str | None) -> None:
@@ -207,9 +215,11 @@ class UpstreamConnection(asyncio.Protocol):
         """The answer is whole: back to the pool, if everything about it was clean."""
         self.asker = None
         transport = cast(asyncio.Transport, self.transport)
-        if self._head is not None and self._head.keep_alive_s is not None:
-            self.pool.limit_idle(self._head.keep_alive_s)
-        if self._keeps_alive and not self._is_dirty and not transport.get_write_buffer_size():
+        head = self._head
+        if head is not None and head.keep_alive_s is not None:
+            self.pool.limit_idle(head.keep_alive_s)
+        may_reuse = self._keeps_alive and not self._is_dirty and (head is None or head.may_reuse)
+        if may_reuse and not transport.get_write_buffer_size():
             self.pool.give_back(self)
         else:
             self.is_lost = True
@@ -237,7 +247,7 @@ class UpstreamConnection(asyncio.Protocol):
     # --- httptools ----------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._is_complete:
+        if self._head_is_whole:
             self._is_dirty = True  # bytes after the answer
             return
         self._head = ResponseHead()
@@ -252,11 +262,11 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         head = self._head
-        if self._is_complete or head is None:
+        if self._head_is_whole or head is None:
             return
         head.status = self._parser.get_status_code()
-        self._keeps_alive = self._parser.should_keep_alive()
-        self._head_is_new = self._head_is_whole = head.status >= 200 or head.status == 101
+        head.version = self._parser.get_http_version()
+        self._head_is_new = self._head_is_whole = head.status >= 200 or not is_interim(head)
 
     def on_body(self, body: bytes) -> None:
         if not self._is_complete:
@@ -264,8 +274,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         head = self._head
-        if head is not None and head.status >= 200:
+        if head is not None and head.status >= 200 and not self._is_complete:
             self._is_complete = True
+            # Asked at the very end: httptools lets a trailer count, and would refuse the next answer.
+            self._keeps_alive = self._parser.should_keep_alive()
             self._is_in_body = False
 
 

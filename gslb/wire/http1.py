@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import product
 
 from gslb.errors import REASONS, ApiError
 
@@ -30,6 +31,13 @@ OWN_FIELDS = frozenset(
 KEY_FIELDS = (b"authorization", b"x-api-key", b"api-key")
 """Those of them that carry a client's key."""
 
+_DOUBLES = frozenset(
+    b"".join(spelled)
+    for name in OWN_FIELDS
+    for spelled in product(*((b"-", b"_") if byte == ord("-") else (bytes((byte,)),) for byte in name))
+) - OWN_FIELDS  # fmt: skip
+"""OWN_FIELDS with underscores: an engine behind CGI or WSGI cannot tell them apart, so these do not pass."""
+
 _HOP_BY_HOP = frozenset(
     (
         b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"trailer",
@@ -43,6 +51,7 @@ _TARGET = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _IDLE_LIMIT = re.compile(rb"timeout=([0-9]{1,9})", re.IGNORECASE)
+_REASON = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
@@ -79,7 +88,7 @@ class RequestHead:
         lower = name.lower()
         if lower in OWN_FIELDS:
             self.own.setdefault(lower, []).append(value.strip(b" \t"))
-        else:
+        elif lower not in _DOUBLES:
             self.passed.append((name, value))
 
     def first(self, name: bytes) -> bytes | None:
@@ -109,8 +118,8 @@ def finish_head(head: RequestHead) -> None:
         raise _malformed("a request needs exactly one well-formed Host")
     _read_framing(head)
     _read_connection(head)
-    if (expect := head.first(b"expect")) is not None:
-        if expect.lower() != b"100-continue":
+    if (expects := own.get(b"expect")) is not None:
+        if any(expect.lower() != b"100-continue" for expect in expects):
             raise ApiError("expectation_failed", "the only expectation served is 100-continue", is_framing=True)
         head.expects_continue = not head.is_http10
 
@@ -211,17 +220,19 @@ class ResponseHead:
 
     __slots__ = (
         "content_length", "fields", "is_chunked", "is_encoded", "is_event_stream", "keep_alive_s",
-        "load_metrics", "passed_lines", "reason", "retry_after", "status",
+        "load_metrics", "may_reuse", "passed_lines", "reason", "retry_after", "status", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.status = 0
+        self.version = "1.1"
         self.reason = b""
         self.fields: list[Field] = []
         self.content_length: int | None = None
         self.is_chunked = False
         self.is_event_stream = False
         self.is_encoded = False
+        self.may_reuse = True
         self.retry_after: bytes | None = None
         self.keep_alive_s: int | None = None
         self.load_metrics: bytes | None = None
@@ -252,6 +263,8 @@ class ResponseHead:
         return self.has_body and not self.is_chunked and self.content_length is None
 
 
+_MAX_RESPONSE_FIELDS = 500
+
 # What a response field is to gslb, by the spellings met most; others are looked up in lower case.
 _PASSES, _ENDS, _LENGTH, _CODING, _CONNECTION, _IDLE, _TYPE, _ENCODING, _RETRY, _LOAD = range(10)
 _RESPONSE_FIELDS: dict[bytes, int] = {
@@ -268,8 +281,25 @@ _RESPONSE_FIELDS: dict[bytes, int] = {
 }  # fmt: skip
 
 
+def is_interim(head: ResponseHead) -> bool:
+    """True for an answer to be passed over (RFC 9110 15.2).
+
+    httptools takes any three digits for a status, and reads the body of an interim answer that announces one
+    although it may not (RFC 9112 6.3): such heads are no interim answers but faults.
+    """
+    if not 100 <= head.status < 200 or head.status == 101:
+        return False
+    return not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in head.fields)
+
+
 def finish_response_head(head: ResponseHead) -> str | None:
     """Strip what must not reach a client and read framing; returns what is wrong, or None."""
+    if head.status < 200:
+        return "a status that answers nothing, or an interim answer with a body"
+    if len(head.fields) > _MAX_RESPONSE_FIELDS:
+        return "too many fields"
+    if head.reason != b"OK" and not _REASON.fullmatch(head.reason):
+        head.reason = b""  # httptools takes any byte but CR and LF; a reason has no meaning (RFC 9112 4)
     kept: list[Field] = []
     nominated: frozenset[bytes] = frozenset()
     known = _RESPONSE_FIELDS
@@ -301,6 +331,11 @@ def finish_response_head(head: ResponseHead) -> str | None:
             kept.append(field)
     if head.is_chunked and head.content_length is not None:
         return "contradictory framing"
+    if head.version != "1.1" and (head.version != "1.0" or head.is_chunked):
+        return f"HTTP/{head.version}, or its framing"  # 1.0 knows no chunks (RFC 9112 6.1)
+    if not head.has_body:
+        # It ends here whatever it announces; but the endpoint may think otherwise, and send that body later.
+        head.may_reuse = not head.is_chunked and (head.status == 304 or not head.content_length)
     nominated -= {b"close", b"keep-alive"}
     head.fields = [field for field in kept if field[0].lower() not in nominated] if nominated else kept
     return None

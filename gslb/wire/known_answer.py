@@ -39,9 +39,9 @@ class KnownAnswer:
 
     def learn(self, data: bytes, head: ResponseHead) -> None:
         """Take in `data`, one whole answer with that (finished) head. Nothing is learnt of a head without exactly
-        one date before one Content-Length as long as the body."""
+        one date before one Content-Length as long as the body, nor of one that reports load: it is to be read."""
         self._lessons += 1
-        if self._lessons > _MAX_LESSONS or not data.startswith(b"HTTP/1.1 200 "):
+        if self._lessons > _MAX_LESSONS or not data.startswith(b"HTTP/1.1 200 ") or head.load_metrics is not None:
             return
         end = data.find(b"\r\n\r\n") + 4
         dates = list(_DATE.finditer(data, 0, end))

@@ -1,7 +1,29 @@
 """Bytes of a client connection to whole requests, or to the one error that ends the connection. No I/O.
 
-httptools splits, `http1.finish_head` judges, this bounds: head bytes, field count, body bytes, whether
-announced by Content-Length or sent in chunks (FC-36), and what all connections together hold of bodies.
+httptools splits, `http1.finish_head` judges, this bounds (FC-02, FC-03, FC-36):
+
+    stage     takes                         until                            then
+    IDLE      blank lines                   any other byte                   IN_HEAD
+    IN_HEAD   request line, fields          a blank line; the head is good   IN_BODY
+    IN_BODY   length or chunks, trailers    the last byte of them            IDLE, one more request in `ready`
+    any       what is refused               -                                `fault`: nothing more is read
+
+    refused by    what                                                                           answered
+    httptools     line ends other than CR LF, folds, a blank before a colon, control bytes, no
+                  token as a name, doubled or malformed lengths, a length beside a coding,
+                  sizes and extensions of chunks that are none, unknown methods                  400
+    finish_head   other versions than 1.1 and 1.0, targets other than a path, no or two Hosts,
+                  codings in 1.0 or on two lines                                                 400
+                  CONNECT; other codings than chunked; other expectations                        405, 501, 417
+    this          a head, or trailers behind it, beyond bytes or count                           431
+                  a body beyond its bytes, announced or sent                                     413
+                  a body for which all connections together have no room                         503
+                  chunk framing without end, trailers that pose as framing                       400
+    nobody        blank lines before a request and two blanks in its line, which is written anew;
+                  chunk extensions and trailers, which are dropped; an offered upgrade, which is
+                  ignored; fields that differ from gslb's own by underscores, which are dropped
+
+tests/system/smuggling_vectors.py has each row's cases.
 """
 
 from __future__ import annotations
@@ -19,6 +41,9 @@ from gslb.wire.paths import ROUTES
 IDLE, IN_HEAD, IN_BODY = range(3)
 
 _LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,18})\r\n", re.IGNORECASE)
+_NO_TRAILERS = frozenset(
+    (b"connection", b"proxy-connection", b"content-length", b"transfer-encoding", b"upgrade", b"host")
+)
 _MAX_LESSONS = 8
 """A client whose heads never repeat is not looked at again for repetition."""
 
@@ -170,7 +195,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
-        if self._is_resuming:
+        if self._is_resuming or self.fault is not None:
             return
         self.head = RequestHead()
         self.stage = IN_HEAD
@@ -188,16 +213,22 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field."""
         head = self.head
-        if head is None or self.stage != IN_HEAD or self.fault is not None:
-            return  # a trailer is dropped (RFC 9110 6.5.1): it must not pass for a field that was judged
-        head.add_field(name, value)
+        if self.fault is not None or head is None or self._is_resuming:
+            return
+        if self.stage != IN_HEAD:
+            # A trailer is dropped (RFC 9110 6.5.1): it must not pass for a field that was judged. httptools
+            # does take those it knows for such.
+            if name.lower() in _NO_TRAILERS:
+                self._refuse(ApiError("bad_request", "a trailer poses as a framing field", is_framing=True))
+        else:
+            head.add_field(name, value)
         self._fields += 1
         self._head_bytes += len(name) + len(value) + 4
         self._unfinished_bytes = 0
         if self._head_bytes > self._head_limit_bytes:
             self._refuse(_head_too_large())
         elif self._fields > self._count_limit:
-            self._refuse(ApiError("headers_too_large", "the request has too many header fields", is_framing=True))
+            self._refuse(ApiError("headers_too_large", "the request has too many fields", is_framing=True))
 
     def on_headers_complete(self) -> None:
         """The head is whole: judge it."""
@@ -215,6 +246,8 @@ class RequestReader:
             if self._head_bytes > self._head_limit_bytes:
                 raise _head_too_large()
             finish_head(head)
+            # httptools ends the connection for fields of its own choice too (Proxy-Connection: close).
+            head.keep_alive = head.keep_alive and self._parser.should_keep_alive()
             if head.content_length is not None:
                 if head.content_length > self._limit_bytes(head):
                     raise _body_too_large(self._limit_bytes(head))
@@ -249,6 +282,8 @@ class RequestReader:
         self._body = []
         self._body_bytes = 0  # who takes it from `ready` answers for it
         self.stage = IDLE
+        if not head.keep_alive:
+            self._known = None  # what follows is no request (RFC 9112 9.6): the parser refuses it
         self.wants_continue = False
         self.ready.append((head, body))
 

@@ -57,7 +57,9 @@ class FirstContent:
         self._seen_bytes += len(payload)
         verdict = Verdict.HOLD
         position = 0
-        while (end := _EVENT_END.search(buffer, position)) is not None:
+        # Only events that end within the bound count, wherever the pieces were cut.
+        limit = len(buffer) - max(0, self._seen_bytes - _MAX_HELD_BYTES)
+        while (end := _EVENT_END.search(buffer, position, limit)) is not None:
             event = buffer[position : end.start()]
             position = end.end()
             one = self._judge(event)
@@ -86,9 +88,9 @@ class FirstContent:
                 data.append(value.removeprefix(b" "))
             elif field == b"event":
                 name = value.strip()
-        if not data:
-            return verdict
-        return self._judge_data(b"\n".join(data), name)
+        # A comment counts wherever it stands: cut behind it, it has been seen before its event was whole.
+        found = self._judge_data(b"\n".join(data), name) if data else Verdict.HOLD
+        return verdict if found is Verdict.HOLD else found
 
     def _judge_data(self, data: bytes, name: bytes) -> Verdict:
         try:

@@ -128,7 +128,7 @@ def seen(pieces: Iterable[bytes], *, closes: bool = True) -> Seen:
     if closes:
         line.close()
     head = waiter.head
-    status = f"{head.status} {head.reason.decode()}" if head else ""
+    status = f"{head.status} {head.reason.decode('latin-1')}" if head else ""
     return status, tuple(head.fields) if head else None, waiter.payload, waiter.end, is_kept
 
 
@@ -160,6 +160,12 @@ ANSWERS: dict[str, tuple[bytes, str, bytes, bool]] = {
     "both lengths": (CHUNKED[:-2] + b"Content-Length: 3\r\n\r\n3\r\nabc\r\n0\r\n\r\n", "garbled", b"", False),
     "gzip, chunked": (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", "garbled", b"", False),
     "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", "garbled", b"", False),
+    "below 100": (b"HTTP/1.1 099 X\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\n\r\n", "garbled", b"", False),
+    "interim with chunks": (CHUNKED.replace(b"200", b"199") + b"3\r\nabc\r\n0\r\n\r\n", "garbled", b"", False),
+    "HTTP/2.0": (b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "garbled", b"", False),
+    "1.0 in chunks": (CHUNKED.replace(b"/1.1", b"/1.0") + b"3\r\nabc\r\n0\r\n\r\n", "garbled", b"", False),
+    "close in a trailer": (CHUNKED + b"3\r\nabc\r\n0\r\nConnection: close\r\n\r\n", "complete", b"abc", False),
+    "204 with a length": (b"HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n", "complete", b"", False),
     "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "garbled", b"", False),
     "a request": (b"GET / HTTP/1.1\r\n\r\n", "garbled", b"", False),
     "a head without end": (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 70_000, "garbled", b"", False),
@@ -278,6 +284,26 @@ def test_who_leaves_at_the_head_hears_no_more(name: str) -> None:
     assert leaver.end == ""
     assert leaver.payload == b""
     assert line.pool.returned == []
+
+
+@pytest.mark.parametrize("start", [b"0\r\nX-A: ", b"3;", b"0\r\n"])
+def test_framing_without_end_is_given_up(start: bytes) -> None:
+    line = Line()
+    waiter = line.ask()
+    line.receive([CHUNKED + b"3\r\nabc\r\n" + start])
+    piece = b"X-A: b\r\n" * 1000 if start == b"0\r\n" else b"x" * 8000
+    for _ in range(200):
+        line.receive([piece])
+    assert waiter.end == "garbled"
+    assert waiter.payload == b"abc"
+    assert line.transport.is_aborted
+
+
+def test_many_sizes_apart_from_their_chunks_are_no_endless_framing() -> None:
+    line = Line()
+    waiter = line.ask()
+    line.receive([CHUNKED, *[b"1\r\n", b"x\r\n"] * 20_000, b"0\r\n\r\n"])
+    assert (waiter.end, waiter.payload) == ("complete", b"x" * 20_000)
 
 
 def test_reset_is_told_with_its_reason() -> None:

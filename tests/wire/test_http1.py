@@ -18,6 +18,7 @@ from gslb.wire.http1 import (
     finish_head,
     finish_response_head,
     good_request_id,
+    is_interim,
     key_lines,
     local_answer,
     upstream_head,
@@ -65,6 +66,7 @@ BAD: list[tuple[int, dict[str, Any]]] = [
     (501, {"fields": [(b"Transfer-Encoding", b"gzip, chunked")]}),
     (501, {"fields": [(b"Transfer-Encoding", b"identity")]}),
     (417, {"fields": [(b"Expect", b"more")]}),
+    (417, {"fields": [(b"Expect", b"100-continue"), (b"Expect", b"more")]}),
     (405, {"method": b"CONNECT", "target": b"a:1"}),
     (400, {"target": b"http://a/"}),
     (400, {"target": b"*"}),
@@ -112,6 +114,14 @@ def test_own_fields_never_pass_by_themselves(name: bytes) -> None:
         made.add_field(spelling, b"v")
     assert made.passed == []
     assert made.own == {name: [b"v"] * 3}
+
+
+@pytest.mark.parametrize("name", [b"X_Forwarded_For", b"x_forwarded-for", b"Content_Length", b"TRANSFER_ENCODING"])
+def test_fields_that_differ_from_own_ones_by_underscores_do_not_pass(name: bytes) -> None:
+    made = head((name, b"1"), (b"X_Other", b"2"))
+    finish_head(made)
+    assert made.passed == [(b"X_Other", b"2")]
+    assert made.own == {b"host": [b"a"]}
 
 
 def test_what_goes_upstream() -> None:
@@ -180,6 +190,72 @@ def test_fields_that_end_here() -> None:
 )
 def test_framing_that_cannot_be_trusted(fields: Fields) -> None:
     assert finish_response_head(response(200, *fields)) is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "is_good"),
+    [
+        ("1.1", [(b"Transfer-Encoding", b"chunked")], True),
+        ("1.0", [(b"Content-Length", b"3")], True),
+        ("1.0", [(b"Transfer-Encoding", b"chunked")], False),
+        ("2.0", [(b"Content-Length", b"3")], False),
+        ("0.9", [], False),
+        ("1.1", [(b"X-A", b"b")] * 501, False),
+    ],
+)
+def test_versions_and_their_framing(version: str, fields: Fields, is_good: bool) -> None:
+    made = response(200, *fields)
+    made.version = version
+    assert (finish_response_head(made) is None) is is_good
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "is_passed_over"),
+    [
+        (100, [], True), (103, [(b"Link", b"x")], True), (199, [], True), (101, [], False), (99, [], False),
+        (0, [], False), (200, [], False), (103, [(b"Content-Length", b"0")], False),
+        (100, [(b"transfer-encoding", b"chunked")], False),
+    ],
+)  # fmt: skip
+def test_answers_that_are_passed_over(status: int, fields: Fields, is_passed_over: bool) -> None:
+    made = response(status, *fields)
+    assert is_interim(made) is is_passed_over
+    assert (finish_response_head(made) is None) is (status >= 200)
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "may_reuse"),
+    [
+        (204, [], True), (204, [(b"Content-Length", b"0")], True), (204, [(b"Content-Length", b"1")], False),
+        (204, [(b"Transfer-Encoding", b"chunked")], False), (304, [(b"Content-Length", b"9")], True),
+        (304, [(b"Transfer-Encoding", b"chunked")], False), (200, [(b"Content-Length", b"9")], True),
+    ],
+)  # fmt: skip
+def test_an_announced_body_that_may_not_come_ends_the_connection(
+    status: int, fields: Fields, may_reuse: bool
+) -> None:
+    made = response(status, *fields)
+    assert finish_response_head(made) is None
+    assert made.may_reuse is may_reuse
+
+
+@pytest.mark.parametrize(
+    ("reason", "passes"),
+    [
+        (b"OK", True),
+        (b"", True),
+        (b"I'm a\ttea pot \xe9", True),
+        (b"O\x00K", False),
+        (b"\x1b[2J", False),
+        (b"\x7f", False),
+    ],
+)
+def test_reasons(reason: bytes, passes: bool) -> None:
+    made = response(200)
+    made.reason = reason
+    assert finish_response_head(made) is None
+    line = client_head(made, b"", is_http10=False, close=False).split(b"\r\n")[0]
+    assert line == b"HTTP/1.1 200 " + (reason if passes and reason else b"OK")
 
 
 @pytest.mark.parametrize(

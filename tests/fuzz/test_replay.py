@@ -1,0 +1,20 @@
+"""What the fuzzer starts from and what it has found holds (the fuzzer itself: `make fuzz`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.seeds import found_for, seeds_of
+from tests.fuzz.targets import TARGETS
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_seeds_hold_however_they_are_cut(target: str) -> None:
+    for data in seeds_of(target).values():
+        for cut in (data, b"\x05\x10\x30\x50\x90\xc0" + data[1:]) if target != "exchange" else (data,):
+            TARGETS[target](cut)
+
+
+@pytest.mark.parametrize(("target", "name"), [(each, name) for each in TARGETS for name, _ in found_for(each)])
+def test_what_was_found_holds(target: str, name: str) -> None:
+    TARGETS[target](dict(found_for(target))[name])
