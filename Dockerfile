@@ -1,13 +1,10 @@
 # syntax=docker/dockerfile:1
-# The whole image, for its C compiler; the second stage is slim and of the same Python.
-FROM python:3.11 AS build
+FROM python:3.11-slim AS build
 WORKDIR /src
-COPY requirements.lock requirements-test.lock pyproject.toml README.md LICENSE ./
+COPY requirements.lock pyproject.toml README.md LICENSE ./
 RUN python -m venv /opt/gslb && /opt/gslb/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
-RUN python -m venv /compile && /compile/bin/pip install --no-cache-dir --require-hashes -r requirements-test.lock
 COPY gslb ./gslb
 RUN /opt/gslb/bin/pip install --no-cache-dir --no-deps .
-RUN /compile/bin/python -m gslb.native /native && cp -r /native/. /opt/gslb/lib/python3.11/site-packages/
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --no-create-home gslb

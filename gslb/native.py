@@ -4,8 +4,9 @@ every request passes compiled by mypyc. It needs mypy, setuptools and a C compil
 The sources stay the only truth: what is compiled is the same typed Python, into a directory of its own, so that
 a stale binary can never shadow an edited file. Run gslb from there by putting DIRECTORY first on PYTHONPATH.
 
-One thing compiled code does not do as Python does (mypyc 2.4): a slice of bytes whose start lies behind its end
-raises SystemError instead of being empty. The hot rooms write none.
+What compiled code does not do as Python does (mypyc 2.4), so that the hot rooms must not contain it: a slice of
+bytes whose start lies behind its end raises SystemError instead of being empty; a call in the bounds of a slice may
+run twice; a compiled dataclass must not be handed to orjson.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class AccessLog(Generic[Values]):
         data = memoryview(b"".join(lines))
         try:
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                written = os.write(self._descriptor, data)
+                data = data[written:]
         except OSError:
             self.dropped += len(lines)
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from gslb.proxy.exchange import Exchange
 
 
+_DOUBT_S = 1.0
+"""How long an uncommitted stream waits before it asks again whether its doubted endpoint is well."""
+
+
 class Attempt:
     """One upstream try (an `upstream.Asker`)."""
 
@@ -107,7 +111,9 @@ class Attempt:
         if head.retry_after is not None:
             retry_after_s = parse_retry_after_s(head.retry_after, generation.door.wall_s())
         fault = failure.status_failure(head.status, retry_after_s, own_key, self.decision.region)
-        return fault is not None and self._exchange.attempt_failed(fault, may_pass_back=fault.may_pass_back)
+        if fault is None:
+            return False
+        return self._exchange.attempt_failed(fault, may_stay=fault.may_pass_back and self._exchange.attempts == 1)
 
     def on_payload(self, payload: bytes, is_complete: bool) -> None:
         """Body bytes up to the first content: hold them until the commit point, relay them behind it."""
@@ -203,9 +209,21 @@ class Attempt:
             if self._scanner is not None or not self._exchange.mind_gaps():
                 self._exchange.cut("timeout", "timeout", "silent for too long")
         elif self.head is not None and self._commit_at_s <= now_s < self._first_byte_at_s:
-            self._commit(False)
+            self._commit_unless_doubted(now_s)
         else:
             self._exchange.attempt_failed(failure.broken("timeout", "no first byte in time", self.decision.region))
+
+    def _commit_unless_doubted(self, now_s: float) -> None:
+        """A queued stream waits long enough for its head to go out; but while others find its endpoint ill, it
+        goes elsewhere instead, or stays uncommitted where nobody else may be asked."""
+        exchange = self._exchange
+        if not exchange.generation.door.fleet.is_doubted(self.key):
+            self._commit(False)
+            return
+        fault = failure.broken("timeout", "silent, and its endpoint is ill", self.decision.region)
+        if not exchange.attempt_failed(fault, may_stay=True):
+            self._commit_at_s = now_s + _DOUBT_S
+            exchange.arm(min(self._first_byte_at_s, self._commit_at_s))
 
     def pause_reading(self) -> None:
         """The client is slow."""

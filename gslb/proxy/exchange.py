@@ -150,17 +150,16 @@ class Exchange:
         timeouts = self.generation.timeouts
         return timeouts.first_byte if self.admitted.facts.is_stream else timeouts.answer
 
-    def attempt_failed(self, fault: failure.Failure, *, may_pass_back: bool = False) -> bool:
+    def attempt_failed(self, fault: failure.Failure, *, may_stay: bool = False) -> bool:
         """An attempt failed before the commit point: go to the next endpoint, or tell the client.
 
-        With `may_pass_back` the only attempt's own error answer is the client's to have when nobody else may
-        be asked: returns False, and the attempt goes on as an ordinary answer.
+        With `may_stay` it is no failure when nobody else may be asked: returns False, and the attempt goes on.
         """
         attempt = self._attempt
         if attempt is None:
             return True
         following = self._next_decision(fault)
-        if following is None and may_pass_back and self.attempts == 1:
+        if following is None and may_stay:
             return False
         self._attempt = None
         attempt.close(fault.result, fault.outcome, fault.why)

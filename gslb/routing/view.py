@@ -205,6 +205,11 @@ class FleetView:
             for card in record.model_cards
         ]
 
+    def is_doubted(self, key: str) -> bool:
+        """True while `key` is suspect or ejected."""
+        record = self._records.get(key)
+        return record is not None and record.health.state in (State.SUSPECT, State.EJECTED)
+
     def load_error(self, key: str) -> str | None:
         """Why the last scrape of `key` failed, or None."""
         record = self._records.get(key)

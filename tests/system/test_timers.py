@@ -7,8 +7,9 @@ import socket
 from contextlib import ExitStack
 from typing import Any
 
+from gslb.routing.health import Outcome
 from tests.support.raw_client import RawClient, chat, request, until
-from tests.support.raw_upstream import DONE, LAST, SSE_HEAD, Step, answer, chunk, event
+from tests.support.raw_upstream import DONE, LAST, SSE_HEAD, Step, answer, chunk, event, stream
 from tests.system.conftest import MakeEdge, MakeUpstream
 
 STREAM = request(chat(stream=True))
@@ -189,6 +190,37 @@ async def test_commit_after_sends_the_head_and_ends_the_choice(edge: MakeEdge, u
     assert not found.is_complete
     assert found.body.count(b'"error"') == 1
     assert us.requests == []
+
+
+async def test_a_queued_stream_leaves_an_endpoint_that_others_found_ill(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    eu, us = await upstream([SSE_HEAD, "hang"]), await upstream(stream(event("A")))
+    running = await edge({"eu": [eu], "us": [us]}, timeouts={"commit_after": "200ms"})
+    client = await running.connect()
+    found = client.send(STREAM)
+    await until(lambda: bool(eu.requests))
+    key = running.edge.fleet.snapshot.endpoints[0].endpoint.key
+    running.edge.fleet.outcome(key, Outcome.BROKEN, now_s(), "reset under another request")
+    await until(lambda: found.is_complete)
+    assert found.one("x-gslb-region") == "us"
+    assert running.attempts() == {("eu", "timeout"): 1, ("us", "ok"): 1}
+
+
+async def test_with_nobody_else_to_ask_it_waits_uncommitted(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    gate = asyncio.Event()
+    eu = await upstream([SSE_HEAD, gate, chunk(event("A")), LAST])
+    running = await edge({"eu": [eu]}, timeouts={"commit_after": "100ms"})
+    client = await running.connect()
+    found = client.send(STREAM)
+    await until(lambda: bool(eu.requests))
+    key = running.edge.fleet.snapshot.endpoints[0].endpoint.key
+    running.edge.fleet.outcome(key, Outcome.BROKEN, now_s(), "reset under another request")
+    await asyncio.sleep(0.4)
+    assert not found.has_head
+    gate.set()
+    await until(lambda: found.is_complete)
+    assert found.body == event("A")
 
 
 # --- receiving a request ------------------------------------------------------------------------------

@@ -1,0 +1,42 @@
+"""What compiled rooms must not contain, because mypyc 2.4 does not do there as Python does."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from gslb.native import HOT_ROOMS
+
+PACKAGE = Path(__file__).parent.parent / "gslb"
+PLAIN = {"len", "start", "end"}
+"""Calls whose repetition does no harm."""
+
+
+def calls_in_bounds(source: str) -> list[int]:
+    """Lines of slices whose bounds call something: the compiled code may call it twice."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Slice):
+            for call in ast.walk(node):
+                if isinstance(call, ast.Call):
+                    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+                    if name not in PLAIN:
+                        found.append(node.lower.lineno if node.lower else call.lineno)
+    return found
+
+
+@pytest.mark.parametrize("room", HOT_ROOMS)
+def test_slices_of_hot_rooms_call_nothing(room: str) -> None:
+    assert calls_in_bounds((PACKAGE / f"{room}.py").read_text()) == []
+
+
+@pytest.mark.parametrize("room", HOT_ROOMS)
+def test_hot_rooms_exist(room: str) -> None:
+    assert (PACKAGE / f"{room}.py").is_file()
+
+
+def test_the_check_sees_a_call() -> None:
+    assert calls_in_bounds("data = data[os.write(1, data) :]") == [1]
+    assert calls_in_bounds("data[len(x) : match.end()]") == []
