@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -74,7 +75,7 @@ def check_text(text: str, filename: str, environ: Mapping[str, str], base_dir: P
     findings = check_meaning(report, environ, base_dir)
     if config is None or report.problems:
         raise ConfigErrors(report.problems)
-    return _ready(config, findings, filename, base_dir)
+    return replace(_ready(config, findings, filename, base_dir), source_text=text)
 
 
 def _ready(config: Config, findings: Findings, filename: str, base_dir: Path) -> Settings:

@@ -53,8 +53,10 @@ then probes see the outage too, and good ones may end it."""
 class DemoEdge(Protocol):
     """The edge as the demo sees it (`app.Edge`)."""
 
-    counters: Counters
     fleet: FleetView
+
+    @property
+    def counters(self) -> Counters: ...
 
     @property
     def port(self) -> int: ...

@@ -23,6 +23,8 @@ from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
+from gslb.routing.health import HealthMarks
+from gslb.routing.load import InFlight
 from gslb.routing.policies import Damping
 from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router, RoutingRules
@@ -42,7 +44,12 @@ class Door:
     wall_s: Callable[[], float]
     on_doubt: Callable[[str], None]
     """Called with an endpoint key when traffic changed its health: a reason to probe at once."""
+    connections: InFlight
+    """Client connections, counted as requests; with several workers, those of all of them."""
     is_stopping: bool = False
+    """Answers are the last ones of their connections, and new requests are refused unless `hands_over`."""
+    hands_over: bool = False
+    """Another process takes over: no client may notice, so requests that still come are served."""
 
 
 def routing_rules(settings: Settings) -> RoutingRules:
@@ -60,6 +67,15 @@ def routing_rules(settings: Settings) -> RoutingRules:
         refuses_over_budget=routing.over_budget == "refuse",
         edge_place=settings.edge_place,
     )
+
+
+def health_marks(settings: Settings) -> HealthMarks:
+    """The health machine's thresholds from the configuration."""
+    health = settings.config.health
+    return HealthMarks(
+        fall=health.fall, rise=health.rise, passive_fall=health.passive_fall, ejection_s=health.ejection,
+        window_s=health.fall * health.interval,
+    )  # fmt: skip
 
 
 class Generation:

@@ -42,10 +42,18 @@ class Listener:
         """A protocol for a new connection (the server's factory)."""
         return ClientConnection(self)
 
-    def stop_idle(self) -> None:
-        """Close connections that wait for nothing; the others close after their answer."""
+    def stop_idle(self, *, spare_fresh: bool = False) -> None:
+        """Close connections that wait for nothing; the others close after their answer.
+
+        `spare_fresh`: not those that have not asked anything yet, whose first request may be on its way.
+        """
         for connection in list(self.connections):
-            connection.stop_when_idle()
+            if not (spare_fresh and connection.is_fresh):
+                connection.stop_when_idle()
+
+    def has_fresh(self) -> bool:
+        """True while a connection has not asked anything yet."""
+        return any(connection.is_fresh for connection in self.connections)
 
     def stop_all(self) -> None:
         """End every connection, with whatever it is doing."""
@@ -84,6 +92,11 @@ class ClientConnection(asyncio.Protocol):
         self.forwarded_for = b""
         self.place: Place = UNKNOWN_PLACE
 
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing has been asked on this connection yet."""
+        return self._seen_from is None and not self._is_closing
+
     # --- asyncio.Protocol ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -91,7 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
-        if len(listener.connections) >= self._generation.limits.connections:
+        if listener.door.connections.open_ticket(0, self._generation.limits.connections) is None:
             self._transport.abort()
             return
         listener.connections.add(self)
@@ -103,6 +116,7 @@ class ClientConnection(asyncio.Protocol):
         listener = self._listener
         if self in listener.connections:
             listener.connections.discard(self)
+            listener.door.connections.add(-1, 0)
             listener.door.counters.open_connections -= 1
         self._is_closing = True
         self.deadline_s = NEVER_S

@@ -55,6 +55,7 @@ class Edge:
         self.problems: list[str] = []
         self.queries: list[ExplainQuery] = []
         self.reloads = 0
+        self.syncs = 0
         self.fleet.configure(
             [
                 Endpoint("eu/a", "http://10.0.0.1:8000", EU, capacity=64),
@@ -87,6 +88,9 @@ class Edge:
     def reload(self) -> list[str]:
         self.reloads += 1
         return self.problems
+
+    async def synced(self) -> None:
+        self.syncs += 1
 
     def force(self, key: str, forced: ForcedState) -> bool:
         return self.fleet.force(key, forced)

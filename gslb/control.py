@@ -1,0 +1,208 @@
+"""The control plane of an edge: one observer, one admin listener, one configuration; no request passes here.
+
+`app.Edge` runs it together with a data path in one process, `supervisor.Supervisor` with data paths in several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from importlib.metadata import version
+from random import Random
+from typing import Any
+
+from gslb.admin.api import AdminServer
+from gslb.admin.edge import ExplainQuery
+from gslb.config.fields import split_host_port
+from gslb.config.load import load_config
+from gslb.config.problems import ConfigErrors
+from gslb.config.settings import Settings
+from gslb.counters import Counters
+from gslb.explain import explain, imagine
+from gslb.observe.observer import Observer
+from gslb.proxy.handover import is_listened_on, others_listen
+from gslb.routing.router import Router
+from gslb.routing.view import FleetView
+from gslb.types import ForcedState
+
+log = logging.getLogger("gslb")
+
+_FIRST_ROUND_S = 2.0
+_NEEDS_RESTART = ("listen", "admin", "workers", "observability")
+
+
+class ControlPlane(ABC):
+    """What every edge has, whatever runs its data path (an `admin.AdminEdge`)."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str], fleet: FleetView, dice: Random) -> None:
+        self.fleet = fleet
+        self._settings = settings
+        self._environ = environ
+        self._started_s = time.time()
+        self._is_started = False
+        self._own_counters = Counters()
+        self._own_counters.config_generation = 1
+        self.observer = Observer(fleet, settings, self._own_counters, rng=dice)
+        self._admin = AdminServer(self)
+
+    # --- what differs -------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def counters(self) -> Counters:
+        """All that the edge counts."""
+
+    @property
+    @abstractmethod
+    def port(self) -> int:
+        """The data port listened on."""
+
+    @property
+    @abstractmethod
+    def is_stopping(self) -> bool:
+        """True once `stop` was called."""
+
+    @property
+    @abstractmethod
+    def _router(self) -> Router:
+        """A router with the rules in force, for explanations."""
+
+    @abstractmethod
+    def reload(self) -> list[str] | Awaitable[list[str]]:
+        """Read the file again; all or nothing. The problems that kept the running configuration, if any."""
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    @property
+    def admin_port(self) -> int:
+        """The admin port listened on."""
+        return self._admin.port
+
+    async def _observe_first(self) -> None:
+        """Observe the fleet once before anybody is welcome."""
+        self.observer.start()
+        if not is_listened_on(split_host_port(self._settings.config.admin.listen)[1]):
+            # Otherwise another process is to be followed, and this one answers when it is ready to.
+            await self._open_admin()
+        if not await self.observer.first_round(_FIRST_ROUND_S):
+            log.warning("not every endpoint has answered its first probe; listening all the same")
+
+    async def _welcome(self, data_inodes: list[int]) -> None:
+        """The data path listens: so does the admin API, and readiness says so."""
+        self._is_started = True
+        if not self._admin.is_listening:
+            await self._open_admin()
+        if others_listen(data_inodes):
+            log.warning(
+                "another process listens on %s too: from now on both serve; end the old one with SIGTERM",
+                self._settings.config.listen,
+            )
+
+    async def _open_admin(self) -> None:
+        await self._admin.start(*split_host_port(self._settings.config.admin.listen))
+
+    async def _part(self, data_inodes: list[int]) -> bool:
+        """True when another process serves on at the same address. It then has the admin address for itself."""
+        hands_over = others_listen(data_inodes)
+        if hands_over:
+            log.info("another process listens on %s: it takes over", self._settings.config.listen)
+        if others_listen(self._admin.inodes):
+            await self._admin.stop()
+        return hands_over
+
+    async def _end(self) -> None:
+        await self.observer.stop()
+        await self._admin.stop()
+
+    # --- admin.AdminEdge ----------------------------------------------------------------------------
+
+    def settings(self) -> Settings:
+        """The configuration in force."""
+        return self._settings
+
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+        return asyncio.get_running_loop().time()
+
+    def is_ready(self) -> tuple[bool, Mapping[str, Any]]:
+        """Ready once listening and until stopping; upstream health plays no part (DESIGN section 3)."""
+        if self.is_stopping:
+            return False, {"why": "stopping"}
+        return self._is_started, {} if self._is_started else {"why": "starting"}
+
+    def status(self) -> Mapping[str, Any]:
+        """What only the edge knows of itself."""
+        counters = self.counters
+        return {
+            "version": version("gslb"),
+            "uptime_s": round(time.time() - self._started_s, 1),
+            "open_connections": counters.open_connections,
+            "open_exchanges": counters.open_exchanges,
+        }
+
+    def explain(self, query: ExplainQuery) -> Mapping[str, Any]:
+        """The decision for an imagined request, over the fleet as it is now."""
+        facts = imagine(
+            self._settings, query.ip, query.model, query.tenant, query.prompt_tokens, query.region,
+            self.fleet.known_models,
+        )  # fmt: skip
+        return explain(self._router, facts, self.fleet.snapshot, self.now_s())
+
+    def force(self, key: str, forced: ForcedState) -> bool:
+        """The operator's hand on one endpoint."""
+        return self.fleet.force(key, forced)
+
+    @abstractmethod
+    async def synced(self) -> None:
+        """Returns once every process of this edge has done what it was told."""
+
+    # --- configurations -----------------------------------------------------------------------------
+
+    def _read(self) -> Settings:
+        """The file as it is now. Raises ConfigErrors, also when a change would need a restart."""
+        settings = load_config(self._settings.source_path, self._environ)
+        changed = [
+            name
+            for name in _NEEDS_RESTART
+            if getattr(settings.config, name) != getattr(self._settings.config, name)
+        ]
+        if changed:
+            why = "a change here needs a restart; nothing was applied"
+            raise NeedsRestart([f"{settings.source_path}: {name}: {why}" for name in changed])
+        return settings
+
+    def _note_reload(self, problems: list[str]) -> list[str]:
+        """Count and log how a reload went; returns the problems."""
+        if problems:
+            self._own_counters.config_reload_failures += 1
+            for problem in problems:
+                log.error("reload refused: %s", problem)
+        else:
+            self._own_counters.config_generation += 1
+            log.info("configuration generation %d is in force", self._own_counters.config_generation)
+        return problems
+
+
+class NeedsRestart(Exception):
+    """A changed setting that only a new process can have. `problems` are sentences for the operator."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def problems_of(error: Exception, path: str) -> list[str]:
+    """What kept a configuration from being used, in words for the operator."""
+    if isinstance(error, ConfigErrors):
+        return [str(problem) for problem in error.problems]
+    if isinstance(error, NeedsRestart):
+        return error.problems
+    return [f"{path}: {error}"]
+
+
+REFUSALS = (ConfigErrors, NeedsRestart, OSError, ssl.SSLError)
+"""What reading and preparing a configuration may raise."""

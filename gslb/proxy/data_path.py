@@ -1,0 +1,161 @@
+"""The data path of one process: listener, pools, timers, log. Others inform its view of the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from gslb.config.fields import split_host_port
+from gslb.config.settings import Settings
+from gslb.counters import Counters
+from gslb.proxy.access_log import AccessLog
+from gslb.proxy.deadlines import Deadlines
+from gslb.proxy.generation import Door, Generation, build_pools, health_marks
+from gslb.proxy.handover import HANDSHAKE_S, accept_all, inode_of, refuse_handshakes
+from gslb.proxy.listener import Listener
+from gslb.proxy.pool import EndpointPool
+from gslb.proxy.record import log_record
+from gslb.routing.load import InFlight
+from gslb.routing.view import FleetView
+
+_BACKLOG = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration that has been built and is not in force yet."""
+
+    settings: Settings
+    pools: dict[str, EndpointPool]
+    generation: Generation
+
+
+class DataPath:
+    """Everything a request passes. Build it inside the event loop that runs it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        fleet: FleetView,
+        counters: Counters,
+        connections: InFlight,
+        dice: Random,
+        on_doubt: Callable[[str], None],
+    ) -> None:
+        """`connections` counts client connections against the limit; `on_doubt` gets the key of an endpoint that
+        traffic made doubtful.
+
+        Raises OSError when the access log cannot be opened, ssl.SSLError for a bad CA file.
+        """
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._dice = dice
+        self._settings = settings
+        self._server: asyncio.Server | None = None
+        self._housekeeping: asyncio.Task[None] | None = None
+        fleet.configure(settings.endpoints, health_marks(settings))
+        log = AccessLog(settings.config.observability.access_log, loop, log_record)
+        self.door = Door(loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt, connections)
+        self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)
+        self.listener = Listener(Generation(self.door, settings, self._pools, dice))
+
+    # --- configurations -----------------------------------------------------------------------------
+
+    def prepare(self, settings: Settings) -> Prepared:
+        """Build what `settings` need; nothing changes. Raises OSError or ssl.SSLError when that fails."""
+        pools = build_pools(self._loop, settings, self._pools, self._settings)
+        return Prepared(settings, pools, Generation(self.door, settings, pools, self._dice))
+
+    def adopt(self, prepared: Prepared) -> None:
+        """Put in force what was prepared last. Cannot fail, so that it holds as a whole."""
+        for key, pool in self._pools.items():
+            if prepared.pools.get(key) is not pool:
+                pool.close_idle()
+        self._pools = prepared.pools
+        self._settings = prepared.settings
+        self.door.fleet.configure(prepared.settings.endpoints, health_marks(prepared.settings))
+        self.listener.generation = prepared.generation
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the timers."""
+        self.door.deadlines.start()
+        self._housekeeping = asyncio.create_task(self._keep_house(), name="housekeeping")
+
+    async def listen(self, address: str) -> None:
+        """Welcome clients at HOST:PORT, beside other processes that may do so (SO_REUSEPORT).
+
+        Raises OSError naming the address when it cannot be had.
+        """
+        host, port = split_host_port(address)
+        self._server = await self._loop.create_server(self.listener, host, port, backlog=_BACKLOG, reuse_port=True)
+
+    @property
+    def port(self) -> int:
+        """The data port listened on."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def inodes(self) -> list[int]:
+        """What identifies this process's listening sockets."""
+        return [] if self._server is None else [inode_of(sock.fileno()) for sock in self._server.sockets]
+
+    async def stop(self, grace_s: float, *, hands_over: bool = False) -> None:
+        """Stop welcoming, let running exchanges end within the grace, end the rest, write the last records.
+
+        `hands_over`: others listen on the same port, so no connection may be lost and no request refused; those
+        that have come this far are still served.
+        """
+        door, listener = self.door, self.listener
+        door.is_stopping = True
+        door.hands_over = hands_over
+        until_s = self._loop.time() + grace_s
+        if self._server is not None:
+            if hands_over:
+                await self._take_last()
+            self._server.close()
+        listener.stop_idle(spare_fresh=hands_over)
+
+        def is_busy() -> bool:
+            return bool(door.counters.open_exchanges) or (hands_over and listener.has_fresh())
+
+        # Exchanges end in callbacks that know of no event; 20 ms is finer than any grace.
+        while is_busy() and self._loop.time() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        listener.stop_all()
+        await asyncio.sleep(0)
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        for pool in self._pools.values():
+            pool.close()
+        door.deadlines.stop()
+        door.access_log.close()
+
+    async def _take_last(self) -> None:
+        """Accept every connection that this process has been given, and get no more (see `handover`)."""
+        assert self._server is not None
+        sockets = [socket.socket(fileno=os.dup(sock.fileno())) for sock in self._server.sockets]
+        for sock in sockets:
+            sock.setblocking(False)
+            refuse_handshakes(sock)
+        await asyncio.sleep(HANDSHAKE_S)
+        last = [connection for sock in sockets for connection in accept_all(sock)]
+        self._server.close()
+        for sock in sockets:
+            sock.close()
+        for connection in last:
+            await self._loop.connect_accepted_socket(self.listener, connection)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            now_s = self._loop.time()
+            for pool in list(self._pools.values()):
+                pool.retire(now_s)
