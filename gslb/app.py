@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
+from gslb.config.problems import REFUSALS, problems_of
 from gslb.config.settings import Settings
-from gslb.control import REFUSALS, ControlPlane, problems_of
+from gslb.control import ControlPlane
 from gslb.counters import Counters
 from gslb.proxy.data_path import DataPath
 from gslb.proxy.generation import health_marks

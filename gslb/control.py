@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
@@ -19,7 +18,7 @@ from gslb.admin.api import AdminServer
 from gslb.admin.edge import ExplainQuery
 from gslb.config.fields import split_host_port
 from gslb.config.load import load_config
-from gslb.config.problems import ConfigErrors
+from gslb.config.problems import NeedsRestart
 from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.explain import explain, imagine
@@ -185,24 +184,3 @@ class ControlPlane(ABC):
             self._own_counters.config_generation += 1
             log.info("configuration generation %d is in force", self._own_counters.config_generation)
         return problems
-
-
-class NeedsRestart(Exception):
-    """A changed setting that only a new process can have. `problems` are sentences for the operator."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
-
-
-def problems_of(error: Exception, path: str) -> list[str]:
-    """What kept a configuration from being used, in words for the operator."""
-    if isinstance(error, ConfigErrors):
-        return [str(problem) for problem in error.problems]
-    if isinstance(error, NeedsRestart):
-        return error.problems
-    return [f"{path}: {error}"]
-
-
-REFUSALS = (ConfigErrors, NeedsRestart, OSError, ssl.SSLError)
-"""What reading and preparing a configuration may raise."""

@@ -18,8 +18,9 @@ from random import Random
 from typing import Any
 
 from gslb.config.fields import split_host_port
+from gslb.config.problems import REFUSALS, problems_of
 from gslb.config.settings import Settings
-from gslb.control import REFUSALS, ControlPlane, log, problems_of
+from gslb.control import ControlPlane, log
 from gslb.counters import Counters
 from gslb.proxy.generation import health_marks, routing_rules
 from gslb.proxy.handover import HANDSHAKE_S

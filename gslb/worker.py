@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +22,8 @@ from typing import Any
 import uvloop
 
 from gslb.config.load import check_text
-from gslb.config.problems import ConfigErrors
+from gslb.config.problems import REFUSALS, problems_of
 from gslb.config.settings import Settings
-from gslb.control import problems_of
 from gslb.counters import Counters
 from gslb.proxy.data_path import DataPath, Prepared
 from gslb.proxy.generation import health_marks
@@ -37,6 +35,8 @@ from gslb.state.fleet import FollowingView, known_from
 from gslb.state.shared_memory import CONNECTIONS_ROW, SharedTable
 
 _COUNTS_EVERY_S = 1.0
+SUPERVISORS_SIGNALS = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+"""Blocked from a worker's first instruction on until it ignores them."""
 
 
 class Worker:
@@ -100,7 +100,7 @@ class Worker:
             fleet = FollowingView(health_marks(settings), self._own_load, self._tell_outcome)
             connections = self._table.load(CONNECTIONS_ROW, column)
             self._data = DataPath(settings, fleet, self._counters, connections, Random(), _nothing)
-        except (ConfigErrors, OSError, ssl.SSLError) as error:
+        except REFUSALS as error:
             self._say("failed", problems=problems_of(error, path))
             self._ended.set()
             return
@@ -132,7 +132,7 @@ class Worker:
         problems: list[str] = []
         try:
             self._prepared = self._data.prepare(self._check(text))
-        except (ConfigErrors, OSError, ssl.SSLError) as error:
+        except REFUSALS as error:
             problems = problems_of(error, self._path)
         self._say("prepared", number=number, problems=problems)
 
@@ -195,8 +195,9 @@ async def _run(descriptor: int) -> int:
 def main() -> None:
     """`python -m gslb.worker FD`: FD is this side's end of the supervisor's socket pair."""
     # A terminal's Ctrl-C and a service manager's SIGTERM go to every process; what they mean the supervisor says.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SUPERVISORS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SUPERVISORS_SIGNALS)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import signal
 import socket
+import subprocess
 import sys
 import sysconfig
 import time
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from gslb.state.channel import Channel, Message
+from gslb.worker import SUPERVISORS_SIGNALS
 
 Told = dict[str, Any]
 
+_EXIT_S, _LOOK_S = 3.0, 0.01
 _UP_S = 60.0
 """An interpreter and its imports take less than a second, on a machine that has time for them."""
 
@@ -41,9 +44,10 @@ class WorkerProcess:
         self.is_listening = False
         self.problems: list[str] = []
         self._on_outcome = on_outcome
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._is_up = asyncio.Event()
+        self._is_lost = asyncio.Event()
         self._numbers = 0
         self._awaited: dict[object, asyncio.Future[Told]] = {}
 
@@ -54,15 +58,19 @@ class WorkerProcess:
         """
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-m", "gslb.worker", str(theirs.fileno())]
+            # The child inherits what is blocked here; the loop's own way to start processes would undo that.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISORS_SIGNALS)
             try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *command, stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(), table_fd),
+                self._process = subprocess.Popen(  # noqa: ASYNC220 (it returns at once)
+                    [sys.executable, "-P", "-m", "gslb.worker", str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), table_fd),
                     env={**environ, **_import_path(environ)},
                 )  # fmt: skip
             except BaseException:
                 ours.close()
                 raise
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pid = self._process.pid
         self._channel = await Channel.open(ours, self._on_message, self._on_lost)
         try:
@@ -72,15 +80,23 @@ class WorkerProcess:
             raise WorkerGone([f"worker {self.pid} has not come up within {_UP_S:g} s"]) from None
 
     async def ended(self) -> int:
-        """Wait for the process's end; returns its exit code, negative for a signal."""
+        """Wait for the process's end; returns its exit code, negative for a signal.
+
+        The end of its channel tells, which is why one that has lost it for long is ended.
+        """
         assert self._process is not None
-        return await self._process.wait()
+        await self._is_lost.wait()
+        for _ in range(round(_EXIT_S / _LOOK_S)):
+            if self._process.poll() is not None:
+                break
+            await asyncio.sleep(_LOOK_S)
+        self.kill()
+        return self._process.wait()
 
     def kill(self) -> None:
         """End it at once."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        if self._process is not None:
+            self._process.kill()
 
     # --- talking ------------------------------------------------------------------------------------
 
@@ -136,6 +152,7 @@ class WorkerProcess:
     def _on_lost(self) -> None:
         self._channel = None
         self._is_up.set()
+        self._is_lost.set()
         self._give_up()
 
     def _give_up(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,3 +70,24 @@ class ConfigErrors(Exception):
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+class NeedsRestart(Exception):
+    """A changed setting that only a new process can have. `problems` are sentences for the operator."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+REFUSALS = (ConfigErrors, NeedsRestart, OSError, ssl.SSLError)
+"""What reading a configuration and building what it needs may raise."""
+
+
+def problems_of(error: Exception, path: str) -> list[str]:
+    """What kept the configuration at `path` from being used, in words for the operator."""
+    if isinstance(error, ConfigErrors):
+        return [str(problem) for problem in error.problems]
+    if isinstance(error, NeedsRestart):
+        return error.problems
+    return [f"{path}: {error}"]

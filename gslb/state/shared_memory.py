@@ -140,12 +140,12 @@ class Rows:
         for key in wanted:
             if key in rows:
                 continue
-            if (row := next(free, None)) is None:
+            if (unused := next(free, None)) is None:
                 raise TableFull(
                     f"{len(wanted)} endpoints, and {len(taken) - 1} counted already: workers share {ROWS - 1} "
                     "counts. Wait for answers of removed endpoints to end, restart, or set `workers: 1`"
                 )
-            rows[key] = row
+            rows[key] = unused
         return rows
 
     def adopt(self, rows: dict[str, int]) -> None:

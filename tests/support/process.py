@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,23 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def children_of(pid: int) -> list[int]:
+    """The pids of a process's children; none when it has ended."""
+    try:
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except OSError:
+        return []
+
+
+def open_files_of(pid: int) -> Iterator[str]:
+    """What a process's descriptors stand for."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            yield os.readlink(descriptor)
+
+
 class GslbProcess:
-    """One `gslb serve`. Ports are in `config`; the access log goes to `log_path` unless the config says otherwise."""
+    """One `gslb serve`. `config` has the ports; the access log goes to `log_path` unless it says otherwise."""
 
     def __init__(self, config: Mapping[str, Any], directory: Path, name: str = "gslb") -> None:
         self.config_path = directory / f"{name}.yaml"
@@ -118,8 +133,9 @@ class GslbProcess:
         return (await self.admin("/api/v1/status")).json
 
     async def workers(self) -> list[int]:
-        """Pids of the workers that listen."""
-        return [worker["pid"] for worker in (await self.status())["edge"]["workers"] if worker["is_listening"]]
+        """Pids of the workers that live and listen."""
+        told = (await self.status())["edge"]["workers"]
+        return [worker["pid"] for worker in told if worker["is_listening"] and is_alive(worker["pid"])]
 
     async def in_flight(self) -> int:
         """Requests under way at all endpoints together."""
@@ -142,10 +158,7 @@ class GslbProcess:
         """End it and all its workers, however they are."""
         if self.process is None:
             return
-        pids = [self.pid]
-        with contextlib.suppress(OSError):
-            pids += map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())
-        for pid in pids:
+        for pid in (self.pid, *children_of(self.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await self.process.wait()
@@ -165,9 +178,4 @@ async def worker_of(client: RawClient, pids: list[int]) -> int:
         return bool(inodes)
 
     await until(is_accepted, "an accepted connection")
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                if os.readlink(descriptor) in inodes:
-                    return pid
-    raise AssertionError(f"none of {pids} has the connection")
+    return next(pid for pid in pids if inodes & set(open_files_of(pid)))
