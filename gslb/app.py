@@ -39,8 +39,10 @@ class Edge(ControlPlane):
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop welcoming, let running exchanges end within the grace, end the rest, write the last records."""
         grace_s = self._settings.config.timeouts.grace if grace_s is None else grace_s
-        self._door.is_stopping = True
-        await self._data.stop(grace_s, hands_over=await self._part(self._data.inodes))
+        hands_over = self._is_followed(self._data.inodes)
+        self._door.hands_over, self._door.is_stopping = hands_over, True
+        await self._yield_admin()
+        await self._data.stop(grace_s, hands_over=hands_over)
         await self._end()
 
     def reload(self) -> list[str]:

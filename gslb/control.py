@@ -104,14 +104,17 @@ class ControlPlane(ABC):
     async def _open_admin(self) -> None:
         await self._admin.start(*split_host_port(self._settings.config.admin.listen))
 
-    async def _part(self, data_inodes: list[int]) -> bool:
-        """True when another process serves on at the same address. It then has the admin address for itself."""
-        hands_over = others_listen(data_inodes)
-        if hands_over:
+    def _is_followed(self, data_inodes: list[int]) -> bool:
+        """True when another process serves on at the same address."""
+        is_followed = others_listen(data_inodes)
+        if is_followed:
             log.info("another process listens on %s: it takes over", self._settings.config.listen)
+        return is_followed
+
+    async def _yield_admin(self) -> None:
+        """Where another process listens at the admin address too, it has that for itself from now on."""
         if others_listen(self._admin.inodes):
-            await self._admin.stop()
-        return hands_over
+            await self._admin.stop(is_followed=True)
 
     async def _end(self) -> None:
         await self.observer.stop()

@@ -103,7 +103,8 @@ class Supervisor(ControlPlane):
         """Let every worker stop as an edge of one process does, then end."""
         grace_s = self._settings.config.timeouts.grace if grace_s is None else grace_s
         self._is_stopping = True
-        hands_over = await self._part(self._inodes())
+        hands_over = self._is_followed(self._inodes())
+        await self._yield_admin()
         leaving = [asyncio.create_task(worker.ended()) for worker in self._workers.values()]
         for worker in self._workers.values():
             worker.tell("stop", grace_s=grace_s, hands_over=hands_over)

@@ -6,7 +6,6 @@ Liveness never depends on upstreams; readiness only on having a configuration an
 from __future__ import annotations
 
 import asyncio
-import os
 from inspect import isawaitable
 from ipaddress import ip_address
 
@@ -19,6 +18,7 @@ from gslb.admin.edge import AdminEdge, ExplainQuery
 from gslb.admin.metrics import registry_of
 from gslb.admin.status import edge_status, upstream_states
 from gslb.errors import ApiError
+from gslb.proxy.handover import HANDSHAKE_S, close_for_others, inode_of
 from gslb.types import ForcedState
 
 _BODY_BYTES = 64 * 1024
@@ -74,11 +74,18 @@ class AdminServer:
     def inodes(self) -> list[int]:
         """What identifies the listening sockets; empty while there are none."""
         sockets = self._server.sockets if self._server is not None else ()
-        return [os.fstat(sock.fileno()).st_ino for sock in sockets]
+        return [inode_of(sock.fileno()) for sock in sockets]
 
-    async def stop(self) -> None:
-        """Close the listener and its connections. Harmless when not started."""
+    async def stop(self, *, is_followed: bool = False) -> None:
+        """Close the listener and its connections. Harmless when not started.
+
+        `is_followed`: another process listens there too, so that calls which come this way are still answered.
+        """
         server, self._server = self._server, None
+        if server is not None and is_followed:
+            assert self._runner.server is not None
+            await close_for_others(server, self._runner.server)
+            await asyncio.sleep(HANDSHAKE_S)  # the calls of those accepted last
         if server is not None:
             server.close()
         await self._runner.cleanup()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from gslb.counters import Counters
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.generation import Door, Generation, build_pools, health_marks
-from gslb.proxy.handover import HANDSHAKE_S, accept_all, inode_of, refuse_handshakes
+from gslb.proxy.handover import close_for_others, inode_of
 from gslb.proxy.listener import Listener
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import log_record
@@ -114,12 +112,11 @@ class DataPath:
         that have come this far are still served.
         """
         door, listener = self.door, self.listener
-        door.is_stopping = True
-        door.hands_over = hands_over
+        door.hands_over, door.is_stopping = hands_over, True
         until_s = self._loop.time() + grace_s
         if self._server is not None:
             if hands_over:
-                await self._take_last()
+                await close_for_others(self._server, listener)
             self._server.close()
         listener.stop_idle(spare_fresh=hands_over)
 
@@ -137,21 +134,6 @@ class DataPath:
             pool.close()
         door.deadlines.stop()
         door.access_log.close()
-
-    async def _take_last(self) -> None:
-        """Accept every connection that this process has been given, and get no more (see `handover`)."""
-        assert self._server is not None
-        sockets = [socket.socket(fileno=os.dup(sock.fileno())) for sock in self._server.sockets]
-        for sock in sockets:
-            sock.setblocking(False)
-            refuse_handshakes(sock)
-        await asyncio.sleep(HANDSHAKE_S)
-        last = [connection for sock in sockets for connection in accept_all(sock)]
-        self._server.close()
-        for sock in sockets:
-            sock.close()
-        for connection in last:
-            await self._loop.connect_accepted_socket(self.listener, connection)
 
     async def _keep_house(self) -> None:
         while True:

@@ -7,12 +7,13 @@ are reset. So the leaving one first lets no further handshake begin, accepts wha
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import os
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 HANDSHAKE_S = 0.25
@@ -41,6 +42,22 @@ def refuse_handshakes(sock: socket.socket) -> None:
     sock_fprog = struct.pack("HL", len(_DROP_HANDSHAKES), ctypes.addressof(buffer))
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, sock_fprog)
+
+
+async def close_for_others(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    """Close a server whose port others listen on, after every connection that came its way has a `protocol`."""
+    loop = asyncio.get_running_loop()
+    sockets = [socket.socket(fileno=os.dup(sock.fileno())) for sock in server.sockets]
+    for sock in sockets:
+        sock.setblocking(False)
+        refuse_handshakes(sock)
+    await asyncio.sleep(HANDSHAKE_S)
+    last = [connection for sock in sockets for connection in accept_all(sock)]
+    server.close()
+    for sock in sockets:
+        sock.close()
+    for connection in last:
+        await loop.connect_accepted_socket(protocol, connection)
 
 
 def accept_all(sock: socket.socket) -> list[socket.socket]:
@@ -75,12 +92,14 @@ def others_listen(own_inodes: Collection[int]) -> bool:
 
 
 def _listeners() -> Iterator[tuple[str, int]]:
-    """(address as the kernel writes it, inode) of every listening TCP socket, by /proc/net/tcp and tcp6."""
+    """(address as the kernel writes it, inode) of every listening TCP socket, by /proc/net/tcp and tcp6.
+
+    Listeners stand first there: no more is read, however many connections follow.
+    """
     for name in ("tcp", "tcp6"):
-        try:
-            lines = Path("/proc/net", name).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for fields in map(str.split, lines):
-            if fields[3] == _LISTEN:
+        with contextlib.suppress(OSError), Path("/proc/net", name).open() as table:
+            next(table)
+            for fields in map(str.split, table):
+                if fields[3] != _LISTEN:
+                    break
                 yield fields[1], int(fields[9])
