@@ -56,7 +56,7 @@ def find_program(name: str) -> str | None:
 
 def find_proxies(names: Sequence[str] | None) -> tuple[list[Proxy], list[str]]:
     """(proxies to measure, gslb first; names that were not found). `names` None: every peer there is."""
-    found = [Proxy("gslb", _gslb, PYTHON)]
+    found = [Proxy("gslb", gslb, PYTHON)]
     missing: list[str] = []
     for name in PEERS if names is None else names:
         program = find_program(name)
@@ -89,12 +89,13 @@ def _connections() -> int:
     return (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES) // 2
 
 
-def _gslb(program: str, upstreams: Sequence[int], run: Path) -> Start:
+def gslb(program: str, upstreams: Sequence[int], run: Path, workers: int = 1) -> Start:
+    """How to start gslb with everything on."""
     port, admin_port = free_port(), free_port()
     endpoints = [f'{{url: "http://127.0.0.1:{upstream}"}}' for upstream in upstreams]
     size = (len(endpoints) + 2) // 3
     regions = {name: ", ".join(endpoints[i * size : (i + 1) * size]) for i, name in enumerate(("EU", "US", "AP"))}
-    config = _write("gslb.yaml", run, PORT=port, ADMIN_PORT=admin_port, **regions)
+    config = _write("gslb.yaml", run, PORT=port, ADMIN_PORT=admin_port, WORKERS=workers, **regions)
     launch = "from gslb.cli import main; main()"
     return Start(port, [program, "-c", launch, "serve", "-c", str(config)], {"GSLB_BENCH_KEY": KEY})
 

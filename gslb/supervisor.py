@@ -89,15 +89,15 @@ class Supervisor(ControlPlane):
                 await _all_of(self._observe_first(), *first)
                 workers = list(self._workers.values())
                 await _all_of(*(self._let_listen(worker) for worker in workers))
+            self._keepers = [
+                asyncio.create_task(self._keep(worker), name=f"worker {worker.column}") for worker in workers
+            ]
+            await self._welcome(self._inodes())
         except (OSError, WorkerGone) as error:
             await self.stop(0)
             if isinstance(error, WorkerGone):
                 raise StartFailed(str(error)) from error
             raise
-        self._keepers = [
-            asyncio.create_task(self._keep(worker), name=f"worker {worker.column}") for worker in workers
-        ]
-        await self._welcome(self._inodes())
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Let every worker stop as an edge of one process does, then end."""

@@ -99,7 +99,7 @@ class Worker:
             self._rows = rows
             fleet = FollowingView(health_marks(settings), self._own_load, self._tell_outcome)
             connections = self._table.load(CONNECTIONS_ROW, column)
-            self._data = DataPath(settings, fleet, self._counters, connections, Random(), _nothing)
+            self._data = DataPath(settings, fleet, self._counters, connections, Random(), _nothing, columns)
         except REFUSALS as error:
             self._say("failed", problems=problems_of(error, path))
             self._ended.set()

@@ -72,7 +72,12 @@ class WorkerProcess:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pid = self._process.pid
-        self._channel = await Channel.open(ours, self._on_message, self._on_lost)
+        try:
+            self._channel = await Channel.open(ours, self._on_message, self._on_lost)
+        except BaseException:
+            ours.close()
+            self._is_lost.set()
+            raise
         try:
             async with asyncio.timeout(_UP_S):
                 await self._is_up.wait()

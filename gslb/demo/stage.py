@@ -25,6 +25,7 @@ _PROBE_RTT_MS = 2.0
 _CONFIG = """\
 listen: 127.0.0.1:0
 admin: 127.0.0.1:0
+workers: 1
 geo:
   trusted_proxies: [127.0.0.1]
 regions:

@@ -44,9 +44,10 @@ class DataPath:
         connections: InFlight,
         dice: Random,
         on_doubt: Callable[[str], None],
+        processes: int = 1,
     ) -> None:
         """`connections` counts client connections against the limit; `on_doubt` gets the key of an endpoint that
-        traffic made doubtful.
+        traffic made doubtful; `processes` is how many data paths share the edge's traffic.
 
         Raises OSError when the access log cannot be opened, ssl.SSLError for a bad CA file.
         """
@@ -58,7 +59,7 @@ class DataPath:
         self._housekeeping: asyncio.Task[None] | None = None
         fleet.configure(settings.endpoints, health_marks(settings))
         log = AccessLog(settings.config.observability.access_log, loop, log_record)
-        self.door = Door(loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt, connections)
+        self.door = Door(loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt, connections, processes)
         self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)
         self.listener = Listener(Generation(self.door, settings, self._pools, dice))
 

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -46,6 +47,8 @@ class Door:
     """Called with an endpoint key when traffic changed its health: a reason to probe at once."""
     connections: InFlight
     """Client connections, counted as requests; with several workers, those of all of them."""
+    processes: int = 1
+    """How many serve clients, this one included: they divide what is bounded for the edge as a whole."""
     is_stopping: bool = False
     """Answers are the last ones of their connections, and new requests are refused unless `hands_over`."""
     hands_over: bool = False
@@ -91,7 +94,7 @@ class Generation:
         self.router = Router(routing_rules(settings), settings.residency.deny_reason, dice)
         self.pools = pools
         budget = config.routing.failover.retry_budget
-        self.retry_budget = RetryBudget(budget.share, budget.floor)
+        self.retry_budget = RetryBudget(budget.share, ceil(budget.floor / door.processes))
         self.budget_ms = None if config.routing.latency_budget is None else config.routing.latency_budget * 1000
         self._models: dict[tuple[int, frozenset[str] | None], list[dict[str, Any]]] = {}
 
