@@ -34,7 +34,7 @@ class SharedTable:
         self.fd = fd
         self.columns = columns
         self._cells = memoryview(mmap.mmap(fd, ROWS * columns * 2 * _CELL_BYTES)).cast("q")
-        # Taking a lock that nobody else has is the one full memory barrier Python offers; see `SharedLoad`.
+        # Nobody contends for it: taking it is the strongest memory barrier Python offers; see `SharedLoad`.
         self.barrier = Lock()
 
     @classmethod
@@ -107,7 +107,8 @@ class SharedLoad:
         self.add(1, uncached_tokens)
         if capacity is not None:
             # The own count must be seen by the others before theirs are read: a store and then a load of something
-            # else, which processors swap unless told not to.
+            # else, which processors may swap. A lock's atomic instruction is a full barrier on x86; on ARM it orders
+            # less, but a store is out long before the interpreter has come to the load.
             with self._barrier:
                 pass
             if sum(self._requests) > capacity:
