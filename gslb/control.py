@@ -115,6 +115,7 @@ class ControlPlane(ABC):
         """Where another process listens at the admin address too, it has that for itself from now on."""
         if others_listen(self._admin.inodes):
             await self._admin.stop(is_followed=True)
+            log.info("%s is the other process's alone now", self._settings.config.admin.listen)
 
     async def _end(self) -> None:
         await self.observer.stop()

@@ -106,9 +106,9 @@ class SharedLoad:
         """
         self.add(1, uncached_tokens)
         if capacity is not None:
-            # The own count must be seen by the others before theirs are read: a store and then a load of something
-            # else, which processors may swap. A lock's atomic instruction is a full barrier on x86; on ARM it orders
-            # less, but a store is out long before the interpreter has come to the load.
+            # The own count must be seen by the others before theirs are read: a store, then a load of something
+            # else, which processors may swap. A lock's atomic instruction is a full barrier on x86; on ARM it
+            # orders less, but a store is out long before the interpreter has come to the load.
             with self._barrier:
                 pass
             if sum(self._requests) > capacity:

@@ -217,7 +217,7 @@ async def test_what_one_worker_suffers_all_learn(gslb: MakeGslb, upstream: MakeU
     answers = await ask_everywhere(running, 12)
     assert {found.status for found in answers} == {200}
     eu.default = (GOOD,)
-    assert len(eu.requests) <= seen + 3, "no worker goes on asking; a trial may have come"
+    assert len(eu.requests) <= seen + 6, "no worker goes on asking; a few trials may have come"
 
     async def is_back() -> bool:
         assert (await one.ask(ASK)).status == 200
@@ -348,7 +348,7 @@ async def test_fc_30_one_worker_that_cannot_is_enough_to_refuse(
 async def test_workers_do_not_outlive_their_supervisor(gslb: MakeGslb, upstream: MakeUpstream) -> None:
     gate = asyncio.Event()
     one = await upstream(*endless(gate, 4))
-    running = await gslb(config_for({"eu": [one]}, timeouts={"grace": "5s"}))
+    running = await gslb(config_for({"eu": [one]}, timeouts={"grace": "20s"}))
     pids = await running.workers()
     streams = await open_streams(running, 4)
     running.signal(signal.SIGKILL)
@@ -435,12 +435,8 @@ async def test_another_process_takes_over_without_a_failed_request(
     await until(lambda: len(statuses) > before + 50, "requests while both run")
     old.signal(signal.SIGTERM)
     await old.until_said("takes over")
-
-    async def is_new_alone() -> bool:
-        return (await new.admin("/readyz")).status == 200
-
-    for _ in range(10):
-        await until_it(is_new_alone, "readiness of the new one")
+    await old.until_said("alone now")
+    assert {(await new.admin("/readyz")).status for _ in range(10)} == {200}
     gate.set()
     for client, found in streams:
         assert (await client.whole(found)).body == event("A") + DONE
