@@ -28,7 +28,8 @@ from gslb.routing.health import Outcome
 from gslb.routing.load import InFlight
 from gslb.routing.router import Router
 from gslb.state import counts
-from gslb.state.fleet import LeadingView, told_of
+from gslb.state.channel import line_of
+from gslb.state.fleet import LeadingView, changes, told_of
 from gslb.state.shared_memory import Rows, SharedTable, TableFull
 from gslb.worker_process import Told, WorkerGone, WorkerProcess
 
@@ -60,6 +61,7 @@ class Supervisor(ControlPlane):
         self._rows_now = self._rows.assign(endpoint.key for endpoint in settings.endpoints)
         self._rows.adopt(self._rows_now)
         self._changed: set[str] = set()
+        self._told: dict[str, Told] = {}
         self._workers: dict[int, WorkerProcess] = {}
         self._departed = Counters()
         self._keepers: list[asyncio.Task[None]] = []
@@ -148,13 +150,13 @@ class Supervisor(ControlPlane):
         try:
             await worker.spawn(self._environ, self._table.fd)
             async with self._configuring if alone else contextlib.nullcontext():
-                self._flush()
+                known = self._all_known()
                 self._workers[column] = worker
                 await worker.ask(
                     "start", "ready", _READY_S,
                     column=column, columns=self._table.columns, table_fd=self._table.fd,
                     path=self._settings.source_path, text=self._settings.source_text, rows=self._rows_now,
-                    known=self._all_known(),
+                    known=known,
                 )  # fmt: skip
         except OSError as error:
             raise WorkerGone([f"a worker cannot be started: {error}"]) from error
@@ -221,13 +223,23 @@ class Supervisor(ControlPlane):
     def _flush(self) -> None:
         """Tell the workers what has changed."""
         changed, self._changed = self._changed, set()
-        known = {key: told_of(one) for key in changed if (one := self.fleet.known(key)) is not None}
-        if known:
+        news: dict[str, Told] = {}
+        for key in changed:
+            known = self.fleet.known(key)
+            if known is not None:
+                told = told_of(known)
+                news[key] = changes(self._told.get(key, {}), told)
+                self._told[key] = told
+        if news:
+            line = line_of("known", known=news)
             for worker in self._workers.values():
-                worker.tell("known", known=known)
+                worker.send(line)
 
     def _all_known(self) -> dict[str, Told]:
-        return {key: told_of(one) for key in self._rows_now if (one := self.fleet.known(key)) is not None}
+        """All that is known now, which the workers have been told."""
+        self._flush()
+        self._told = {key: told_of(one) for key in self._rows_now if (one := self.fleet.known(key)) is not None}
+        return self._told
 
     def _on_outcome(self, told: Told) -> None:
         key = told["key"]
@@ -280,7 +292,6 @@ class Supervisor(ControlPlane):
         return list(problems)
 
     def _adopt(self, settings: Settings, rows: dict[str, int], explainer: Router) -> None:
-        self._flush()
         self._rows.adopt(rows)
         self._rows_now = rows
         self._settings = settings

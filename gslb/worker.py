@@ -9,6 +9,7 @@ is gone the worker drains and ends: it never runs alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -31,10 +32,11 @@ from gslb.routing.health import Outcome
 from gslb.routing.load import InFlight
 from gslb.state.channel import Channel, Message
 from gslb.state.counts import told_of
-from gslb.state.fleet import FollowingView, known_from
+from gslb.state.fleet import FollowingView
 from gslb.state.shared_memory import CONNECTIONS_ROW, SharedTable
 
 _COUNTS_EVERY_S = 1.0
+_LAST_WORDS_S = 1.0
 SUPERVISORS_SIGNALS = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 """Blocked from a worker's first instruction on until it ignores them."""
 
@@ -45,6 +47,7 @@ class Worker:
     def __init__(self) -> None:
         self._channel: Channel | None = None
         self._data: DataPath | None = None
+        self._fleet: FollowingView | None = None
         self._prepared: Prepared | None = None
         self._counters = Counters()
         self._table: SharedTable | None = None
@@ -53,6 +56,7 @@ class Worker:
         self._grace_s = 0.0
         self._path = ""
         self._ended = asyncio.Event()
+        self._is_lost = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._hears: dict[str, Callable[..., None]] = {
@@ -69,7 +73,9 @@ class Worker:
         counting.cancel()
         self._say("end", counts=told_of(self._counters))
         self._channel.close()
-        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._is_lost.wait()
         return 0
 
     # --- the supervisor's words ---------------------------------------------------------------------
@@ -78,7 +84,8 @@ class Worker:
         self._hears[message.pop("say")](**message)
 
     def _on_lost(self) -> None:
-        """The supervisor has ended without a word: finish what runs, and end too."""
+        """The supervisor has ended without a word: finish what runs, and end too. Or all has been said."""
+        self._is_lost.set()
         if self._stopping is None:
             self._stop(grace_s=self._grace_s, hands_over=False)
 
@@ -97,7 +104,7 @@ class Worker:
         try:
             settings = self._check(text)
             self._rows = rows
-            fleet = FollowingView(health_marks(settings), self._own_load, self._tell_outcome)
+            fleet = self._fleet = FollowingView(health_marks(settings), self._own_load, self._tell_outcome)
             connections = self._table.load(CONNECTIONS_ROW, column)
             self._data = DataPath(settings, fleet, self._counters, connections, Random(), _nothing, columns)
         except REFUSALS as error:
@@ -105,7 +112,7 @@ class Worker:
             self._ended.set()
             return
         self._grace_s = settings.config.timeouts.grace
-        self._know(known)
+        fleet.hear(known, is_all=True)
         self._data.start()
         self._say("ready")
 
@@ -123,9 +130,8 @@ class Worker:
             self._say("listening", inodes=self._data.inodes)
 
     def _know(self, known: dict[str, Any]) -> None:
-        assert self._data is not None
-        for key, told in known.items():
-            self._data.door.fleet.take_over(key, known_from(told))
+        assert self._fleet is not None
+        self._fleet.hear(known)
 
     def _prepare(self, number: int, text: str) -> None:
         assert self._data is not None
@@ -138,12 +144,13 @@ class Worker:
 
     def _adopt(self, rows: dict[str, int], known: dict[str, Any]) -> None:
         assert self._data is not None
+        assert self._fleet is not None
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
         self._rows = rows
         self._data.adopt(prepared)
         self._grace_s = prepared.settings.config.timeouts.grace
-        self._know(known)
+        self._fleet.hear(known, is_all=True)
 
     def _sync(self, number: int) -> None:
         self._say("synced", number=number, counts=told_of(self._counters))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gslb.state.channel import Channel, Message
+from gslb.state.channel import Channel, Message, line_of
 from gslb.worker import SUPERVISORS_SIGNALS
 
 Told = dict[str, Any]
@@ -107,7 +107,11 @@ class WorkerProcess:
 
     def tell(self, what: str, **members: Any) -> None:
         """Say something that needs no answer. A worker that has read nothing for very long is ended."""
-        if self._channel is not None and not self._channel.say(what, **members):
+        self.send(line_of(what, **members))
+
+    def send(self, line: bytes) -> None:
+        """The same for a message made for several workers."""
+        if self._channel is not None and not self._channel.send(line):
             self.kill()
 
     async def ask(self, what: str, answer: str, timeout_s: float, **members: Any) -> Told:

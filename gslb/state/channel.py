@@ -15,6 +15,12 @@ Message = dict[str, Any]
 _MOST_UNREAD_BYTES = 64 * 1024 * 1024
 
 
+def line_of(what: str, **members: Any) -> bytes:
+    """A message as it is sent."""
+    members["say"] = what
+    return orjson.dumps(members, option=orjson.OPT_APPEND_NEWLINE)
+
+
 class Channel(asyncio.Protocol):
     """One end. `on_message` gets every message, `on_lost` the end of the other side, once."""
 
@@ -35,11 +41,14 @@ class Channel(asyncio.Protocol):
 
     def say(self, what: str, **members: Any) -> bool:
         """Send one message. False when the other side is gone or has read nothing for too long to be well."""
+        return self.send(line_of(what, **members))
+
+    def send(self, line: bytes) -> bool:
+        """The same for a message made before by `line_of`, for several others."""
         transport = self._transport
         if transport is None or transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
             return False
-        members["say"] = what
-        transport.write(orjson.dumps(members, option=orjson.OPT_APPEND_NEWLINE))
+        transport.write(line)
         return True
 
     def close(self) -> None:

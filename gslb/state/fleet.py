@@ -1,12 +1,12 @@
 """One knowledge of the fleet for several processes: the supervisor's view is the truth, the workers' follow it.
 
-The supervisor's view hears the observer and every worker's outcomes, and tells each change of an endpoint as the
-whole of what is known of it. A worker's view takes that over: the health of an endpoint is judged in one place.
+The supervisor's view hears the observer and every worker's outcomes, and tells what has changed of an endpoint. A
+worker's view takes that over: the health of an endpoint is judged in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gslb.routing.health import HealthMarks, Outcome, State
@@ -42,6 +42,16 @@ class FollowingView(FleetView):
     ) -> None:
         super().__init__(marks, own_load_of=own_load_of)
         self._tell = tell
+        self._heard: dict[str, dict[str, Any]] = {}
+
+    def hear(self, told: Mapping[str, dict[str, Any]], *, is_all: bool = False) -> None:
+        """Take over what `told_of` or `changes` said, by endpoint key; `is_all`: this is all there is to know."""
+        if is_all:
+            self._heard = {}
+        for key, members in told.items():
+            heard = self._heard.setdefault(key, {})
+            heard.update(members)
+            self.take_over(key, known_from(heard))
 
     def outcome(self, key: str, outcome: Outcome, now_s: float, why: str = "") -> bool:
         """Tell the supervisor. Always False: what follows from it, a probe at once included, is decided there."""
@@ -71,6 +81,11 @@ def told_of(known: Known) -> dict[str, Any]:
         "rtt_ms": known.rtt_ms,
         "learnt_slots": known.learnt_slots,
     }
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `now` differs: a scrape moves the load alone, and a list of models may be long."""
+    return {name: value for name, value in now.items() if name not in before or before[name] != value}
 
 
 def known_from(told: dict[str, Any]) -> Known:

@@ -8,7 +8,7 @@ import orjson
 
 from gslb.routing.health import Outcome, State
 from gslb.routing.load import OwnLoad
-from gslb.state.fleet import FollowingView, LeadingView, known_from, told_of
+from gslb.state.fleet import FollowingView, LeadingView, changes, told_of
 from gslb.types import ForcedState
 from tests.support.builders import MARKS, endpoint, find, region, sample
 
@@ -20,12 +20,15 @@ def pair() -> tuple[LeadingView, FollowingView, list[tuple[Any, ...]]]:
     """A leading and a following view; changes go over as JSON. And what the follower tells."""
     told: list[tuple[Any, ...]] = []
     following = FollowingView(MARKS, lambda _key: OwnLoad(), lambda *outcome: told.append(outcome))
+    before: dict[str, Any] = {}
     leading: LeadingView
 
     def pass_on(key: str) -> None:
         known = leading.known(key)
         assert known is not None
-        following.take_over(key, known_from(orjson.loads(orjson.dumps(told_of(known)))))
+        now = orjson.loads(orjson.dumps(told_of(known)))
+        following.hear({key: changes(before.get(key, {}), now)})
+        before[key] = now
 
     leading = LeadingView(MARKS, own_load_of=lambda _key: OwnLoad(), on_change=pass_on)
     for view in (leading, following):

@@ -194,6 +194,8 @@ async def test_the_operators_hand_is_everywhere_before_the_call_returns(
     assert {found.one("x-gslb-region") for found in await ask_everywhere(running)} == {"eu"}
     assert (await running.admin("/api/v1/drain", b'{"target": "eu"}')).status == 200
     assert {found.one("x-gslb-region") for found in await ask_everywhere(running)} == {"us"}
+    explained = await running.admin("/api/v1/explain?model=m&ip=127.0.0.1")
+    assert explained.json["choice"]["region"] == "us", "the supervisor decides by the same knowledge"
     assert (await running.admin("/api/v1/undrain", b'{"target": "eu"}')).status == 200
     assert {found.one("x-gslb-region") for found in await ask_everywhere(running)} == {"eu"}
 
