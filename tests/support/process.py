@@ -19,7 +19,7 @@ from tests.support.edge import ADMIN_TOKEN
 from tests.support.raw_client import Answer, RawClient, request, until
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 30.0
+START_S = 60.0
 """Interpreters start slowly on a busy machine."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gslb.routing.load import OwnLoad, Ticket
+from gslb.routing.load import Ticket
 from tests.support.edge import RunningEdge
 from tests.support.raw_client import chat, request
 from tests.system.conftest import MakeEdge, MakeUpstream
@@ -10,20 +10,25 @@ from tests.system.conftest import MakeEdge, MakeUpstream
 ASK = request(chat())
 
 
-class Contested(OwnLoad):
-    """The place is lost `losses` times; `shows`: the one who has it is seen from then on."""
+class Contested:
+    """An InFlight whose place is lost `losses` times; `shows`: the one who has it is seen from then on."""
 
     def __init__(self, losses: int, shows: int = 0) -> None:
-        super().__init__()
+        self.requests = self.pending_tokens = 0
         self.losses = losses
         self.shows = shows
+
+    def add(self, requests: int, pending_tokens: int) -> None:
+        self.requests += requests
+        self.pending_tokens += pending_tokens
 
     def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
         if self.losses:
             self.losses -= 1
             self.requests = self.shows
             return None
-        return super().open_ticket(uncached_tokens, capacity)
+        self.add(1, uncached_tokens)
+        return Ticket(self, uncached_tokens)
 
 
 def contest(running: RunningEdge, region: str, own: Contested) -> Contested:

@@ -24,7 +24,7 @@ from tests.system.conftest import MakeUpstream
 
 ASK = request(chat())
 STREAM = request(chat(stream=True))
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 
 MakeGslb = Callable[..., Awaitable[GslbProcess]]
 
