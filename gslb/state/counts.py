@@ -14,7 +14,9 @@ _SUPERVISORS = frozenset(("config_generation", "config_reload_failures"))
 
 def told_of(counters: Counters) -> dict[str, Any]:
     """All counts as JSON: numbers, histograms as [counts, sum], labelled ones as [labels, value] pairs."""
-    return {name: _told(value) for name, value in vars(counters).items() if name not in _SUPERVISORS}
+    # By dir() rather than vars(): a compiled class keeps its attributes elsewhere.
+    names = (name for name in dir(counters) if not name.startswith("_") and name not in _SUPERVISORS)
+    return {name: _told(getattr(counters, name)) for name in names}
 
 
 def _told(value: Any) -> Any:
