@@ -7,6 +7,7 @@ worker's view takes that over: the health of an endpoint is judged in one place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from gslb.routing.health import HealthMarks, Outcome, State
@@ -14,6 +15,7 @@ from gslb.routing.load import InFlight
 from gslb.routing.view import FleetView, Known
 from gslb.types import ForcedState, LoadSample
 
+_LOAD_MEMBERS = tuple(member.name for member in fields(LoadSample))
 _SUCCESS_EVERY_S = 1.0
 """A well endpoint's successes are told this often: what the health machine needs is when the last one was."""
 
@@ -71,13 +73,13 @@ class FollowingView(FleetView):
 def told_of(known: Known) -> dict[str, Any]:
     """`known` as JSON."""
     return {
-        "state": known.state,
+        "state": known.state.value,
         "reason": known.reason,
         "failed_requests": known.failed_requests,
-        "load": known.load,
+        "load": None if known.load is None else {name: getattr(known.load, name) for name in _LOAD_MEMBERS},
         "models": None if known.models is None else sorted(known.models),
         "model_cards": known.model_cards,
-        "forced": known.forced,
+        "forced": known.forced.value,
         "rtt_ms": known.rtt_ms,
         "learnt_slots": known.learnt_slots,
     }
