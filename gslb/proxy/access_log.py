@@ -12,7 +12,7 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -66,7 +66,9 @@ class AccessLog(Generic[Values]):
             for piece in _pieces(lines, self._most_bytes):
                 data = memoryview(piece)
                 while data:
-                    data = data[os.write(self._descriptor, data) :]
+                    # On a line of its own: mypyc evaluates the bounds of a memoryview's slice twice.
+                    written = os.write(self._descriptor, data)
+                    data = data[written:]
         except OSError:
             self.dropped += len(lines)
 
@@ -89,15 +91,17 @@ def _atomic_bytes(descriptor: int) -> int:
     return sys.maxsize if is_file else select.PIPE_BUF
 
 
-def _pieces(lines: list[bytes], most_bytes: int) -> Iterator[bytes]:
+def _pieces(lines: list[bytes], most_bytes: int) -> list[bytes]:
     """The lines joined, as many as fit into `most_bytes` at a time; a longer one goes alone."""
+    pieces: list[bytes] = []
     waiting: list[bytes] = []
     length = 0
     for line in lines:
         if waiting and length + len(line) > most_bytes:
-            yield b"".join(waiting)
+            pieces.append(b"".join(waiting))
             waiting, length = [], 0
         waiting.append(line)
         length += len(line)
     if waiting:
-        yield b"".join(waiting)
+        pieces.append(b"".join(waiting))
+    return pieces
