@@ -62,9 +62,9 @@ def find_proxies(names: Sequence[str] | None) -> tuple[list[Proxy], list[str]]:
     gslb runs compiled where `make native` has been, and then a second time as plain Python.
     """
     is_compiled = (NATIVE / ".ready").exists()
-    found = [Proxy("gslb", _gslb_native if is_compiled else _gslb, PYTHON)]
+    found = [Proxy("gslb", _gslb_native if is_compiled else gslb, PYTHON)]
     if is_compiled:
-        found.append(Proxy("gslb-python", _gslb, PYTHON))
+        found.append(Proxy("gslb-python", gslb, PYTHON))
     missing: list[str] = []
     for name in PEERS if names is None else names:
         program = find_program(name)
@@ -97,18 +97,19 @@ def _connections() -> int:
     return (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES) // 2
 
 
-def _gslb(program: str, upstreams: Sequence[int], run: Path) -> Start:
+def gslb(program: str, upstreams: Sequence[int], run: Path, workers: int = 1) -> Start:
+    """How to start gslb with everything on."""
     port, admin_port = free_port(), free_port()
     endpoints = [f'{{url: "http://127.0.0.1:{upstream}"}}' for upstream in upstreams]
     size = (len(endpoints) + 2) // 3
     regions = {name: ", ".join(endpoints[i * size : (i + 1) * size]) for i, name in enumerate(("EU", "US", "AP"))}
-    config = _write("gslb.yaml", run, PORT=port, ADMIN_PORT=admin_port, **regions)
+    config = _write("gslb.yaml", run, PORT=port, ADMIN_PORT=admin_port, WORKERS=workers, **regions)
     launch = "from gslb.cli import main; main()"
     return Start(port, [program, "-c", launch, "serve", "-c", str(config)], {"GSLB_BENCH_KEY": KEY})
 
 
 def _gslb_native(program: str, upstreams: Sequence[int], run: Path) -> Start:
-    plain = _gslb(program, upstreams, run)
+    plain = gslb(program, upstreams, run)
     # -P: the checkout, where the proxy is started, must not come before the compiled rooms.
     return Start(plain.port, [program, "-P", *plain.command[1:]], {**plain.env, "PYTHONPATH": str(NATIVE)})
 

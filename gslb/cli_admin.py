@@ -146,6 +146,12 @@ def _print_status(document: Mapping[str, Any]) -> None:
         _text(f"{edge.get('open_exchanges', 0)} requests under way"),
         sep="",
     )
+    for worker in edge.get("workers", ()):
+        console.print(
+            _text(f"worker {worker['pid']}: {'listening' if worker['is_listening'] else 'starting'}, "),
+            _text(f"{worker['open_connections']} connections, {worker['open_exchanges']} requests under way"),
+            sep="",
+        )
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for heading in ("region", "endpoint", "state", "models"):
         table.add_column(heading, overflow="fold")

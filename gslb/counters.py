@@ -52,4 +52,6 @@ class Counters:
         self.config_reload_failures = 0
         self.open_connections = 0
         self.open_exchanges = 0
+        self.buffered_body_bytes = 0
+        """As of the last reading: what is held is counted by `wire.body_budget`."""
         self.tls_handshake_failures = 0

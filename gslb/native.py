@@ -5,8 +5,8 @@ The sources stay the only truth: what is compiled is the same typed Python, into
 a stale binary can never shadow an edited file. Run gslb from there by putting DIRECTORY first on PYTHONPATH.
 
 What compiled code does not do as Python does (mypyc 2.4), so that the hot rooms must not contain it: a slice of
-bytes whose start lies behind its end raises SystemError instead of being empty; a call in the bounds of a slice may
-run twice; a compiled dataclass must not be handed to orjson.
+bytes whose start lies behind its end raises SystemError instead of being empty; a call in the bounds of a slice
+may run twice; a compiled dataclass must not be handed to orjson.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ HOT_ROOMS = (
     "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/request_reader", "wire/sse",
     "routing/fences", "routing/health", "routing/load", "routing/policies", "routing/predict", "routing/refusal",
     "routing/retry_budget", "routing/router", "routing/rules", "routing/slate", "routing/view",
+    "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/deadlines", "proxy/exchange", "proxy/failure",
     "proxy/generation", "proxy/listener", "proxy/pool", "proxy/record", "proxy/upstream",
 )  # fmt: skip

@@ -12,6 +12,9 @@ import uvloop
 
 from gslb.app import Edge
 from gslb.config.settings import Settings
+from gslb.state.cpus import usable_cpus
+from gslb.state.shared_memory import TableFull
+from gslb.supervisor import StartFailed, Supervisor
 
 _log = logging.getLogger("gslb")
 
@@ -25,12 +28,22 @@ def serve(settings: Settings) -> int:
     return uvloop.run(_serve(settings))
 
 
+def worker_count(settings: Settings) -> int:
+    """How many processes are to serve clients."""
+    workers = settings.config.workers
+    return usable_cpus() if workers == "auto" else workers
+
+
 async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    workers = worker_count(settings)
+    edge: Edge | Supervisor | None = None
 
     def on_stop() -> None:
         if stopping.is_set():
+            if isinstance(edge, Supervisor):
+                edge.kill()
             os._exit(1)
         stopping.set()
 
@@ -38,14 +51,17 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, on_stop)
     config = settings.config
     try:
-        edge = Edge(settings, os.environ)
+        edge = Edge(settings, os.environ) if workers == 1 else Supervisor(settings, os.environ, workers)
         loop.add_signal_handler(signal.SIGHUP, edge.reload)
         await edge.start()
     except OSError as error:
         print(f"gslb: cannot start: {error.strerror or error} ({error.filename or 'an address'})", file=sys.stderr)
         return 1
-    _log.info("listening on %s, admin on %s, %d endpoints", config.listen, config.admin.listen,
-              len(settings.endpoints))  # fmt: skip
+    except (StartFailed, TableFull) as error:
+        print(f"gslb: cannot start: {error}", file=sys.stderr)
+        return 1
+    _log.info("listening on %s, admin on %s, %d endpoints, workers: %d", config.listen, config.admin.listen,
+              len(settings.endpoints), workers)  # fmt: skip
     await stopping.wait()
     _log.info("stopping: running answers have %g s", edge.settings().config.timeouts.grace)
     await edge.stop()

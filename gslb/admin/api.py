@@ -5,6 +5,8 @@ Liveness never depends on upstreams; readiness only on having a configuration an
 
 from __future__ import annotations
 
+import asyncio
+from inspect import isawaitable
 from ipaddress import ip_address
 
 import orjson
@@ -16,6 +18,7 @@ from gslb.admin.edge import AdminEdge, ExplainQuery
 from gslb.admin.metrics import registry_of
 from gslb.admin.status import edge_status, upstream_states
 from gslb.errors import ApiError
+from gslb.proxy.handover import HANDSHAKE_S, close_for_others, inode_of
 from gslb.types import ForcedState
 
 _BODY_BYTES = 64 * 1024
@@ -45,22 +48,46 @@ class AdminServer:
 
     def __init__(self, edge: AdminEdge) -> None:
         self._runner = web.AppRunner(admin_app(edge), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Port 0 takes a free one. Raises OSError when the address cannot be had."""
+        """Listen, beside another process of the same user that may be giving the port over to this one
+        (SO_REUSEPORT). Port 0 takes a free one. Raises OSError when the address cannot be had."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        assert self._runner.server is not None
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._runner.server, host, port, reuse_port=True)
+
+    @property
+    def is_listening(self) -> bool:
+        """True between `start` and `stop`."""
+        return self._server is not None
 
     @property
     def port(self) -> int:
         """The port listened on. Raises RuntimeError before `start`."""
-        addresses = self._runner.addresses
-        if not addresses:
+        if self._server is None:
             raise RuntimeError("the admin server is not listening: start it first")
-        return int(addresses[0][1])
+        return int(self._server.sockets[0].getsockname()[1])
 
-    async def stop(self) -> None:
-        """Close the listener and its connections. Harmless when not started."""
+    @property
+    def inodes(self) -> list[int]:
+        """What identifies the listening sockets; empty while there are none."""
+        sockets = self._server.sockets if self._server is not None else ()
+        return [inode_of(sock.fileno()) for sock in sockets]
+
+    async def stop(self, *, is_followed: bool = False) -> None:
+        """Close the listener and its connections. Harmless when not started.
+
+        `is_followed`: another process listens there too, so that calls which come this way are still answered.
+        """
+        server, self._server = self._server, None
+        if server is not None and is_followed:
+            assert self._runner.server is not None
+            await close_for_others(server, self._runner.server)
+            await asyncio.sleep(HANDSHAKE_S)  # the calls of those accepted last
+        if server is not None:
+            server.close()
         await self._runner.cleanup()
 
 
@@ -84,6 +111,7 @@ def _metrics(edge: AdminEdge) -> Handler:
     registry = registry_of(edge)
 
     async def metrics(request: web.Request) -> web.Response:
+        await edge.synced()
         encode, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
         return web.Response(body=encode(registry), headers={hdrs.CONTENT_TYPE: content_type})
 
@@ -92,6 +120,7 @@ def _metrics(edge: AdminEdge) -> Handler:
 
 def _status(edge: AdminEdge) -> Handler:
     async def status(_request: web.Request) -> web.Response:
+        await edge.synced()
         return json_answer(edge_status(edge))
 
     return status
@@ -152,6 +181,8 @@ def _reload(edge: AdminEdge) -> Handler:
     async def reload(request: web.Request) -> web.Response:
         require_token(request, edge.settings().admin_token)
         problems = edge.reload()
+        if isawaitable(problems):
+            problems = await problems
         if problems:
             raise ApiError("config_refused", "\n".join(problems), status=422)
         return json_answer({"generation": edge.counters.config_generation})
@@ -173,6 +204,7 @@ def _force(edge: AdminEdge, forced: ForcedState, only: ForcedState | None = None
             for view in views
             if (only is None or view.forced is only) and edge.force(view.endpoint.key, forced)
         ]
+        await edge.synced()
         return json_answer({"target": target, "forced": forced.value, "endpoints": touched})
 
     return force

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,7 +47,8 @@ class ExplainQuery:
 
 
 class AdminEdge(Protocol):
-    """The running edge, as the admin API sees it. All calls are quick and made in the event loop."""
+    """The running edge, as the admin API sees it. Calls are made in the event loop, and quick but for
+    those to be awaited."""
 
     @property
     def fleet(self) -> FleetView: ...
@@ -73,8 +74,12 @@ class AdminEdge(Protocol):
         """The decision for an imagined request as JSON. Raises ValueError, in words for the caller, for a query
         about something that does not exist."""
 
-    def reload(self) -> list[str]:
+    def reload(self) -> list[str] | Awaitable[list[str]]:
         """Read the configuration anew. The problems that kept it from being used; empty when it is in force."""
+
+    async def synced(self) -> None:
+        """Returns once every process of the edge has done what it was told and its counts are in `counters`; or
+        after a bounded time without one that does not answer."""
 
     def force(self, key: str, forced: ForcedState) -> bool:
         """Lay the operator's hand on one endpoint. False when there is no such endpoint."""

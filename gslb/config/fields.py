@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_network
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gslb.config.units import parse_time_s
 
@@ -19,6 +19,7 @@ Ratio = Annotated[float, Field(ge=0, le=1)]
 
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
 _URL_FORM = "write http://HOST:PORT or https://HOST[:PORT][/BASE]"
+_MOST_WORKERS = 256
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
@@ -33,6 +34,13 @@ def split_host_port(text: str) -> tuple[str, int]:
 def _host_port(text: str) -> str:
     split_host_port(text)
     return text
+
+
+def _worker_count(value: object) -> object:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value == "auto" or (is_number and value in range(1, _MOST_WORKERS + 1)):
+        return value
+    raise ValueError(f"write auto, or a number of processes from 1 to {_MOST_WORKERS}")
 
 
 def _network(text: str) -> str:
@@ -89,6 +97,11 @@ def _time(text: str) -> str:
 
 HostPort = Annotated[str, AfterValidator(_host_port)]
 """`HOST:PORT` to listen on; an IPv6 host stands in brackets, port 0 asks the system for one."""
+
+WorkerCount = Annotated[
+    Annotated[int, Field(ge=1, le=_MOST_WORKERS)] | Literal["auto"], BeforeValidator(_worker_count)
+]
+"""A number of processes, or `auto`: one for each CPU that may be used."""
 
 Network = Annotated[str, AfterValidator(_network)]
 """An IP network or address; host bits may be set."""

@@ -83,7 +83,7 @@ def check_text(text: str, filename: str, environ: Mapping[str, str], base_dir: P
     findings = check_meaning(report, environ, base_dir)
     if config is None or report.problems:
         raise ConfigErrors(report.problems, findings.files)
-    return _ready(config, findings, filename)
+    return replace(_ready(config, findings, filename), source_text=text)
 
 
 def _ready(config: Config, findings: Findings, filename: str) -> Settings:

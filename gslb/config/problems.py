@@ -75,3 +75,24 @@ class ConfigErrors(Exception):
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
         self.files = dict(files or {})
+
+
+class NeedsRestart(Exception):
+    """A changed setting that only a new process can have. `problems` are sentences for the operator."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+REFUSALS = (ConfigErrors, NeedsRestart, OSError)
+"""What reading a configuration and building what it needs may raise."""
+
+
+def problems_of(error: Exception, path: str) -> list[str]:
+    """What kept the configuration at `path` from being used, in words for the operator."""
+    if isinstance(error, ConfigErrors):
+        return [str(problem) for problem in error.problems]
+    if isinstance(error, NeedsRestart):
+        return error.problems
+    return [f"{path}: {error}"]

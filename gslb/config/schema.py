@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from gslb.config.fields import EndpointUrl, HostPort, Name, Network, Ratio, TimeText, UrlPath
+from gslb.config.fields import EndpointUrl, HostPort, Name, Network, Ratio, TimeText, UrlPath, WorkerCount
 from gslb.config.units import Duration, PositiveDuration, Size
 
 PolicyName = Literal[
@@ -389,8 +389,8 @@ class Config(Section):
     """TLS for clients; off without certificates."""
     admin: Admin = Admin()
     """The admin listener; `admin: HOST:PORT` is short for `admin: {listen: HOST:PORT}`."""
-    workers: Annotated[int, Field(ge=1, le=1)] = 1
-    """Worker processes. One for now: counts of running requests are not shared between processes yet."""
+    workers: WorkerCount = "auto"
+    """Processes that serve clients; `auto`: one per CPU. More than one have a supervisor that probes for all."""
     edge: Edge = Edge()
     """This deployment."""
     geo: Geo = Geo()

@@ -25,6 +25,7 @@ class Settings:
     speak plain HTTP. `files` is what the files were that all this was read from. `aliases` lead straight to the
     final model. `tenants` is None when none are configured: gslb then asks for no key. `edge_place` is None when
     the edge stands beside its clients. Without `admin_token` the admin API refuses calls that change anything.
+    `source_text` is the YAML itself, which other processes of this edge are given.
     """
 
     config: Config
@@ -43,3 +44,4 @@ class Settings:
     tenants: TenantDirectory | None = field(repr=False)
     api_keys: Mapping[str, str] = field(repr=False)
     admin_token: str | None = field(repr=False)
+    source_text: str = field(default="", repr=False)

@@ -25,6 +25,7 @@ _PROBE_RTT_MS = 2.0
 _CONFIG = """\
 listen: 127.0.0.1:0
 admin: 127.0.0.1:0
+workers: 1
 geo:
   trusted_proxies: [127.0.0.1]
 regions:
@@ -53,8 +54,10 @@ then probes see the outage too, and good ones may end it."""
 class DemoEdge(Protocol):
     """The edge as the demo sees it (`app.Edge`)."""
 
-    counters: Counters
     fleet: FleetView
+
+    @property
+    def counters(self) -> Counters: ...
 
     @property
     def port(self) -> int: ...

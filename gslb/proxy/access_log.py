@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import stat
 import sys
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -43,6 +45,7 @@ class AccessLog(Generic[Values]):
             self._descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
         elif self.is_on:
             self._descriptor = (sys.stdout if target == "stdout" else sys.stderr).fileno()
+        self._most_bytes = _atomic_bytes(self._descriptor)
 
     def write(self, values: Values) -> None:
         """Queue one record."""
@@ -59,11 +62,13 @@ class AccessLog(Generic[Values]):
             self._timer = None
         waiting, self._waiting = self._waiting, []
         lines = [orjson.dumps(self._format_record(values), option=orjson.OPT_APPEND_NEWLINE) for values in waiting]
-        data = memoryview(b"".join(lines))
         try:
-            while data:
-                written = os.write(self._descriptor, data)
-                data = data[written:]
+            for piece in _pieces(lines, self._most_bytes):
+                data = memoryview(piece)
+                while data:
+                    # On a line of its own: mypyc evaluates the bounds of a memoryview's slice twice.
+                    written = os.write(self._descriptor, data)
+                    data = data[written:]
         except OSError:
             self.dropped += len(lines)
 
@@ -74,3 +79,29 @@ class AccessLog(Generic[Values]):
         if self._owns_descriptor and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _atomic_bytes(descriptor: int) -> int:
+    """How much one write may carry so that lines of several processes never mix.
+
+    An appended write to a file is whole whatever its length; to a pipe only up to PIPE_BUF (POSIX write()), and no
+    more is taken for granted of sockets and terminals.
+    """
+    is_file = descriptor < 0 or stat.S_ISREG(os.fstat(descriptor).st_mode)
+    return sys.maxsize if is_file else select.PIPE_BUF
+
+
+def _pieces(lines: list[bytes], most_bytes: int) -> list[bytes]:
+    """The lines joined, as many as fit into `most_bytes` at a time; a longer one goes alone."""
+    pieces: list[bytes] = []
+    waiting: list[bytes] = []
+    length = 0
+    for line in lines:
+        if waiting and length + len(line) > most_bytes:
+            pieces.append(b"".join(waiting))
+            waiting, length = [], 0
+        waiting.append(line)
+        length += len(line)
+    if waiting:
+        pieces.append(b"".join(waiting))
+    return pieces

@@ -40,15 +40,14 @@ class Attempt:
         "_task", "_ticket", "decision", "head", "is_committed", "key", "pool",
     )  # fmt: skip
 
-    def __init__(self, exchange: Exchange, decision: Decision, prompt_tokens: int) -> None:
-        view = decision.option.view
+    def __init__(self, exchange: Exchange, decision: Decision, ticket: Ticket) -> None:
         self._exchange = exchange
         self.decision = decision
-        self.key = view.endpoint.key
+        self.key = decision.option.view.endpoint.key
         self.pool = exchange.generation.pools[self.key]
         self.is_committed = False
         self.head: ResponseHead | None = None
-        self._ticket: Ticket | None = view.own.open_ticket(prompt_tokens)
+        self._ticket: Ticket | None = ticket
         self._connection: UpstreamConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._has_resent = False

@@ -8,7 +8,7 @@ or of the deadline ring.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gslb.errors import ApiError, error_event
@@ -28,6 +28,8 @@ from gslb.wire.sse import ends_between_events
 if TYPE_CHECKING:
     from gslb.proxy.listener import ClientConnection
 
+_MOST_LOST_RACES = 4
+"""Another worker may take the last place at an endpoint between decision and ticket; as often is decided again."""
 _TAIL_PIECES = 4
 _TAIL_BYTES = 16 * 1024
 
@@ -36,10 +38,11 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_clock", "_held_bytes", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_total_at_s",
-        "_unsent", "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures",
-        "fence", "generation", "head", "home", "is_event_stream", "predicted_ms", "reason", "request_id",
-        "served_endpoint", "served_region", "started_s", "status", "tail", "tried", "ttft_s",
+        "_attempt", "_clock", "_held_bytes", "_is_chunked", "_is_done", "_is_paused", "_lost_races", "_moved_at_s",
+        "_total_at_s", "_unsent", "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client",
+        "explanation", "failures", "fence", "generation", "head", "home", "is_event_stream", "predicted_ms",
+        "reason", "request_id", "served_endpoint", "served_region", "started_s", "status", "tail", "tried",
+        "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -57,6 +60,7 @@ class Exchange:
         self.attempts = 0
         self.tried: list[str] = []
         self.failures: list[failure.Failure] = []
+        self._lost_races = 0
         self._is_done = False
         # the answer going out
         self._write: Callable[[bytes], None] = client.write
@@ -97,7 +101,7 @@ class Exchange:
             answer = generation.models_answer(model_id_of(self.head.path), admitted.reading.rights.models)
             self._answer(200, answer, [], "ok")
             return None
-        if door.is_stopping:
+        if door.is_stopping and not door.hands_over:
             raise _shutting_down()
         admitted.count_in(door.concurrency)
         snapshot = door.fleet.snapshot
@@ -120,11 +124,37 @@ class Exchange:
     def _try(self, decision: Decision) -> None:
         assert self.admitted is not None
         assert self.admitted.facts is not None
+        view = decision.option.view
+        ticket = view.own.open_ticket(self.admitted.facts.prompt_tokens, view.endpoint.capacity)
+        if ticket is None:
+            self._decide_again(decision)
+            return
         self.attempts += 1
         self.home = decision.home
-        attempt = self._attempt = Attempt(self, decision, self.admitted.facts.prompt_tokens)
+        attempt = self._attempt = Attempt(self, decision, ticket)
         self.tried.append(attempt.key)
         attempt.start(self.client.now_s())
+
+    def _decide_again(self, lost: Decision) -> None:
+        """Another worker took the last place at the endpoint of `lost` since that was decided."""
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        self._lost_races += 1
+        choice: Decision | Refusal | None = Refusal("saturated", "every place is taken", None, 1.0, lost.home)
+        if self._lost_races <= _MOST_LOST_RACES:
+            if self.failures:
+                choice = self._elsewhere(self.failures)
+            else:
+                router = self.generation.router
+                snapshot = self.generation.door.fleet.snapshot
+                choice = router.route(self.admitted.facts, snapshot, self.client.now_s())
+        if isinstance(choice, Decision):
+            self._try(choice)
+        elif self.failures or choice is None:
+            self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
+        else:
+            self.home = choice.home or ""
+            self.fail(failure.refusal_error(choice), "refused")
 
     def request_head(self, pool: EndpointPool) -> bytes:
         """The request's head as this pool's endpoint gets it: its Host, its key, nobody else's."""
@@ -180,18 +210,28 @@ class Exchange:
         now_s = self.client.now_s()
         if now_s >= self._total_at_s or not fault.may_retry(generation.failover.replay):
             return None
-        router = generation.router
-        if self.attempts >= max(generation.failover.max_attempts, router.last_resorts(facts, snapshot)):
+        last_resorts = generation.router.last_resorts(facts, snapshot)
+        if self.attempts >= max(generation.failover.max_attempts, last_resorts):
             return None
-        by_region: dict[str, int] = {}
-        for failed in (*self.failures, fault):
-            by_region[failed.region] = by_region.get(failed.region, 0) + 1
-        # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
-        strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
-        following = router.next_attempt(facts, snapshot, now_s, [*self.tried, *strangers], by_region)
+        following = self._elsewhere((*self.failures, fault))
         if following is None or fault.never_sent or generation.retry_budget.try_retry(now_s):
             return following
         return None
+
+    def _elsewhere(self, failures: Sequence[failure.Failure]) -> Decision | None:
+        """The best endpoint not tried yet."""
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        generation = self.generation
+        snapshot = generation.door.fleet.snapshot
+        by_region: dict[str, int] = {}
+        for failed in failures:
+            by_region[failed.region] = by_region.get(failed.region, 0) + 1
+        # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
+        strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
+        return generation.router.next_attempt(
+            self.admitted.facts, snapshot, self.client.now_s(), [*self.tried, *strangers], by_region
+        )
 
     # --- the answer, from the attempt --------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -23,6 +24,8 @@ from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
+from gslb.routing.health import HealthMarks
+from gslb.routing.load import InFlight
 from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router
 from gslb.routing.rules import Damping, RoutingRules
@@ -44,9 +47,16 @@ class Door:
     on_doubt: Callable[[str], None]
     """Called with an endpoint key when traffic changed its health: a reason to probe at once."""
     concurrency: ConcurrencyLimit
-    connections: ConnectionLimit
+    addresses: ConnectionLimit
     body_budget: BodyBudget
+    connections: InFlight
+    """Client connections, counted as requests; with several workers, those of all of them."""
+    processes: int = 1
+    """How many serve clients, this one included: they divide what is bounded for the edge as a whole."""
     is_stopping: bool = False
+    """Answers are the last ones of their connections, and new requests are refused unless `hands_over`."""
+    hands_over: bool = False
+    """Another process takes over: no client may notice, so requests that still come are served."""
 
 
 def routing_rules(settings: Settings) -> RoutingRules:
@@ -66,6 +76,15 @@ def routing_rules(settings: Settings) -> RoutingRules:
     )
 
 
+def health_marks(settings: Settings) -> HealthMarks:
+    """The health machine's thresholds from the configuration."""
+    health = settings.config.health
+    return HealthMarks(
+        fall=health.fall, rise=health.rise, passive_fall=health.passive_fall, ejection_s=health.ejection,
+        window_s=health.fall * health.interval,
+    )  # fmt: skip
+
+
 class Generation:
     """One configuration made ready for the data path. Nothing in it changes but caches."""
 
@@ -79,7 +98,7 @@ class Generation:
         self.router = Router(routing_rules(settings), settings.residency.deny_reason, dice)
         self.pools = pools
         budget = config.routing.failover.retry_budget
-        self.retry_budget = RetryBudget(budget.share, budget.floor)
+        self.retry_budget = RetryBudget(budget.share, ceil(budget.floor / door.processes))
         self.budget_ms = None if config.routing.latency_budget is None else config.routing.latency_budget * 1000
         self._models: dict[tuple[int, frozenset[str] | None], list[dict[str, Any]]] = {}
 

@@ -52,10 +52,18 @@ class Listener:
         connection.become_secure(source)
         return connection
 
-    def stop_idle(self) -> None:
-        """Close connections that wait for nothing; the others close after their answer."""
+    def stop_idle(self, *, spare_fresh: bool = False) -> None:
+        """Close connections that wait for nothing; the others close after their answer.
+
+        `spare_fresh`: not those that have not asked anything yet, whose first request may be on its way.
+        """
         for connection in list(self.connections):
-            connection.stop_when_idle()
+            if not (spare_fresh and connection.is_fresh):
+                connection.stop_when_idle()
+
+    def has_fresh(self) -> bool:
+        """True while a connection has not asked anything yet."""
+        return any(connection.is_fresh for connection in self.connections)
 
     def stop_all(self) -> None:
         """End every connection, with whatever it is doing."""
@@ -104,6 +112,11 @@ class ClientConnection(asyncio.Protocol):
         self._peer = source
         self._proxy_head = None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing has been asked on this connection yet."""
+        return self._seen_from is None and not self._is_closing
+
     # --- asyncio.Protocol ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -111,11 +124,12 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self._peer = self._peer or (str(peer[0]) if isinstance(peer, tuple) else "")
-        if len(listener.connections) >= self._generation.limits.connections:
+        if listener.door.connections.open_ticket(0, self._generation.limits.connections) is None:
             listener.door.counters.refused_connections["connections"] += 1
             self._transport.abort()
             return
         if not self._is_within_its_share():
+            listener.door.connections.add(-1, 0)
             self._transport.abort()
             return
         listener.connections.add(self)
@@ -130,7 +144,7 @@ class ClientConnection(asyncio.Protocol):
         if address is None or generation.settings.trusted_proxies.trusts(self._peer):
             return True  # a trusted proxy stands for any number of clients
         door = self._listener.door
-        self._counted_as = door.connections.try_open(address, generation.limits.connections_per_address)
+        self._counted_as = door.addresses.try_open(address, generation.limits.connections_per_address)
         if self._counted_as is None:
             door.counters.refused_connections["connections_per_address"] += 1
         return self._counted_as is not None
@@ -138,10 +152,11 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         listener = self._listener
         if self._counted_as is not None:
-            listener.door.connections.close(self._counted_as)
+            listener.door.addresses.close(self._counted_as)
             self._counted_as = None
         if self in listener.connections:
             listener.connections.discard(self)
+            listener.door.connections.add(-1, 0)
             listener.door.counters.open_connections -= 1
         self._is_closing = True
         self.deadline_s = NEVER_S

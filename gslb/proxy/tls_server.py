@@ -14,6 +14,7 @@ import logging
 import socket
 
 from gslb.geo.proxy_protocol import V2_MOST_BYTES, ProxyHeader, ProxyProtocolError, parse_proxy_header
+from gslb.proxy.handover import HANDSHAKE_S, accept_all, refuse_handshakes
 from gslb.proxy.listener import Listener
 
 _log = logging.getLogger("gslb")
@@ -43,6 +44,7 @@ class TlsServer:
                 sock = socket.socket(family, socket.SOCK_STREAM)
                 self.sockets.append(sock)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 if family == socket.AF_INET6:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 sock.setblocking(False)
@@ -64,6 +66,21 @@ class TlsServer:
         self.sockets.clear()
         for handshake in list(self._handshakes):
             handshake.cancel()
+
+    async def close_for_others(self) -> None:
+        """Stop listening on a port where others do: every connection that came its way is taken, its handshake
+        goes on."""
+        for sock in self.sockets:
+            refuse_handshakes(sock)
+        await asyncio.sleep(HANDSHAKE_S)
+        for sock in self.sockets:
+            self._loop.remove_reader(sock)
+            for connection in accept_all(sock):
+                self._shake_hands(connection)
+            sock.close()
+        self.sockets.clear()
+        if self._handshakes:
+            await asyncio.wait(self._handshakes)
 
     @property
     def handshakes(self) -> int:
@@ -91,9 +108,12 @@ class TlsServer:
                 sock.close()
                 continue
             sock.setblocking(False)
-            handshake = self._loop.create_task(self._welcome(sock))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+            self._shake_hands(sock)
+
+    def _shake_hands(self, sock: socket.socket) -> None:
+        handshake = self._loop.create_task(self._welcome(sock))
+        self._handshakes.add(handshake)
+        handshake.add_done_callback(self._handshakes.discard)
 
     async def _welcome(self, sock: socket.socket) -> None:
         """One connection up to the end of its handshake, with the configuration that is in force now."""

@@ -6,9 +6,33 @@ yet; without that goodput at 0.9 load fell from .99 to .91 in simulation (DESIGN
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class InFlight(Protocol):
+    """What this edge has under way at one endpoint: requests, and prompt tokens still to be prefilled.
+
+    `OwnLoad` counts for an edge of one process; `state.shared_memory.SharedLoad` for all its workers together.
+    """
+
+    @property
+    def requests(self) -> int:
+        """Requests from their start to their answer's end."""
+
+    @property
+    def pending_tokens(self) -> int:
+        """Prompt tokens of those without a first token."""
+
+    def add(self, requests: int, pending_tokens: int) -> None:
+        """Change both counts of this process (negative: less)."""
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+        """Count one more request with `uncached_tokens` of prompt to prefill; None when that would be more than
+        `capacity`, and nothing is counted then."""
+
 
 class OwnLoad:
-    """What this edge has under way at one endpoint: requests, and prompt tokens still to be prefilled."""
+    """The counts of an edge of one process: plain ints, which a decision reads for every candidate."""
 
     __slots__ = ("pending_tokens", "requests")
 
@@ -16,8 +40,15 @@ class OwnLoad:
         self.requests = 0
         self.pending_tokens = 0
 
-    def open_ticket(self, uncached_tokens: int) -> Ticket:
-        """Count one more request with `uncached_tokens` of prompt to prefill."""
+    def add(self, requests: int, pending_tokens: int) -> None:
+        """Change both counts."""
+        self.requests += requests
+        self.pending_tokens += pending_tokens
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+        """Count one more request; None, and nothing counted, when `capacity` are under way already."""
+        if capacity is not None and self.requests >= capacity:
+            return None
         self.requests += 1
         self.pending_tokens += uncached_tokens
         return Ticket(self, uncached_tokens)
@@ -28,7 +59,7 @@ class Ticket:
 
     __slots__ = ("_is_open", "_load", "_pending_tokens")
 
-    def __init__(self, load: OwnLoad, pending_tokens: int) -> None:
+    def __init__(self, load: InFlight, pending_tokens: int) -> None:
         self._load = load
         self._pending_tokens = pending_tokens
         self._is_open = True
@@ -36,15 +67,15 @@ class Ticket:
     def first_token(self) -> None:
         """The prompt is prefilled: its tokens are no longer pending."""
         if self._pending_tokens:
-            self._load.pending_tokens -= self._pending_tokens
+            self._load.add(0, -self._pending_tokens)
             self._pending_tokens = 0
 
     def close(self) -> None:
         """The attempt is over, however it ended."""
         if self._is_open:
             self._is_open = False
-            self.first_token()
-            self._load.requests -= 1
+            self._load.add(-1, -self._pending_tokens)
+            self._pending_tokens = 0
 
 
 class Gate:

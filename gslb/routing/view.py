@@ -7,12 +7,12 @@ round trips), so candidate lists computed from it can be kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gslb.routing.health import SUSPICION, HealthMachine, HealthMarks, Outcome, State
-from gslb.routing.load import OwnLoad
+from gslb.routing.load import InFlight, OwnLoad
 from gslb.types import Endpoint, ForcedState, LoadSample
 
 _KV_FULL = 0.9
@@ -66,7 +66,7 @@ class _Record:
 
     endpoint: Endpoint
     health: HealthMachine
-    own: OwnLoad = field(default_factory=OwnLoad)
+    own: InFlight
     load: LoadSample | None = None
     load_error: str | None = None
     models: frozenset[str] | None = None
@@ -76,11 +76,36 @@ class _Record:
     learnt_slots: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a view knows of one endpoint, as a value that another process can be told."""
+
+    state: State
+    reason: str
+    failed_requests: int
+    load: LoadSample | None
+    models: frozenset[str] | None
+    model_cards: tuple[Mapping[str, Any], ...]
+    forced: ForcedState
+    rtt_ms: float | None
+    learnt_slots: int | None
+
+
 class FleetView:
     """The one writer. Everything observed comes in here; `snapshot` is what everybody else reads."""
 
-    def __init__(self, marks: HealthMarks, assumes_models: bool = False) -> None:
+    def __init__(
+        self,
+        marks: HealthMarks,
+        assumes_models: bool = False,
+        own_load_of: Callable[[str], InFlight] = lambda _key: OwnLoad(),
+        on_change: Callable[[str], None] = lambda _key: None,
+    ) -> None:
+        """`own_load_of` makes the counter of a new endpoint's running requests, by its key; `on_change` is called
+        with the key of an endpoint of which something new is known."""
         self._marks = marks
+        self._own_load_of = own_load_of
+        self._on_change = on_change
         self._assumes_models = assumes_models
         self._records: dict[str, _Record] = {}
         self._index: dict[str, int] = {}
@@ -98,7 +123,7 @@ class FleetView:
         for endpoint in endpoints:
             record = old.get(endpoint.key)
             if record is None:
-                record = _Record(endpoint, HealthMachine(marks))
+                record = _Record(endpoint, HealthMachine(marks), self._own_load_of(endpoint.key))
             else:
                 record.health.set_marks(marks)
                 if record.endpoint.models is not None and endpoint.models is None:
@@ -189,9 +214,37 @@ class FleetView:
         self._publish(record, roster=True)
         return True
 
+    # --- what one process tells another -----------------------------------------------------------
+
+    def known(self, key: str) -> Known | None:
+        """All that is known of `key`, for `take_over` in another process's view of the same fleet."""
+        record = self._records.get(key)
+        if record is None:
+            return None
+        health = record.health
+        return Known(
+            health.state, health.reason, health.failed_requests, record.load, record.models, record.model_cards,
+            record.forced, record.rtt_ms, record.learnt_slots,
+        )  # fmt: skip
+
+    def take_over(self, key: str, known: Known) -> None:
+        """Know of `key` what another view knows, which has the say: this one judges no health of its own."""
+        record = self._records.get(key)
+        if record is None:
+            return
+        before = (record.health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
+        record.health.state, record.health.reason = known.state, known.reason
+        record.health.failed_requests = known.failed_requests
+        record.load, record.learnt_slots = known.load, known.learnt_slots
+        if record.endpoint.models is None:
+            record.models, record.model_cards = known.models, known.model_cards
+        record.forced, record.rtt_ms = known.forced, known.rtt_ms
+        after = (record.health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
+        self._publish(record, roster=before != after)
+
     # --- what services read -----------------------------------------------------------------------
 
-    def own_load(self, key: str) -> OwnLoad | None:
+    def own_load(self, key: str) -> InFlight | None:
         """The ticket counter of `key`, shared with every snapshot."""
         record = self._records.get(key)
         return record.own if record else None
@@ -226,6 +279,7 @@ class FleetView:
             (*views[:i], EndpointView(record), *views[i + 1 :]),
             self._roster, self._generation, self._assumes_models,
         )  # fmt: skip
+        self._on_change(record.endpoint.key)
 
     def _list_models(self) -> None:
         self.known_models = frozenset().union(*(record.models or () for record in self._records.values()))

@@ -55,6 +55,8 @@ class Edge:
         self.problems: list[str] = []
         self.queries: list[ExplainQuery] = []
         self.reloads = 0
+        self.syncs = 0
+        self.workers: list[dict[str, Any]] = []
         self.fleet.configure(
             [
                 Endpoint("eu/a", "http://10.0.0.1:8000", EU, capacity=64),
@@ -74,7 +76,7 @@ class Edge:
         return self.ready
 
     def status(self) -> Mapping[str, Any]:
-        return {"version": "0.1.0"}
+        return {"version": "0.1.0", "workers": self.workers} if self.workers else {"version": "0.1.0"}
 
     def explain(self, query: ExplainQuery) -> Mapping[str, Any]:
         self.queries.append(query)
@@ -87,6 +89,9 @@ class Edge:
     def reload(self) -> list[str]:
         self.reloads += 1
         return self.problems
+
+    async def synced(self) -> None:
+        self.syncs += 1
 
     def force(self, key: str, forced: ForcedState) -> bool:
         return self.fleet.force(key, forced)

@@ -47,6 +47,13 @@ async def test_status_as_a_table(edge: Edge, url: str) -> None:
     assert "\x1b" not in result.output
 
 
+async def test_status_lists_workers(edge: Edge, url: str) -> None:
+    edge.workers = [{"pid": 4711, "is_listening": True, "open_connections": 5, "open_exchanges": 2}]
+    result = await run("status", "--admin", url)
+    assert "worker 4711: listening, 5 connections, 2 requests under way" in result.output
+    assert edge.syncs == 1, "asked of all workers now"
+
+
 async def test_status_as_json(url: str) -> None:
     result = await run("status", "--admin", url, "--json")
     assert json.loads(result.output)["edge"]["name"] == "fra-1"

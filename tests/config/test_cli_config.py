@@ -21,7 +21,7 @@ def test_check_of_a_good_file(tmp_path: Path) -> None:
 
 def test_check_of_a_bad_file_prints_all_problems(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
-    path.write_text(REGIONS + "workers: 7\nlisten: x\n")
+    path.write_text(REGIONS + "workers: 0\nlisten: x\n")
     result = CliRunner().invoke(check, [str(path)])
     assert result.exit_code == 1
     assert [line.split(": ")[0] for line in result.output.splitlines()] == [

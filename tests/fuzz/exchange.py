@@ -28,6 +28,7 @@ from gslb.proxy.listener import ClientConnection, Listener
 from gslb.proxy.pool import ConnectFailed, EndpointPool
 from gslb.proxy.record import LogValues, log_record
 from gslb.proxy.upstream import UpstreamConnection
+from gslb.routing.load import OwnLoad
 from gslb.routing.view import FleetView
 from gslb.wire.body_budget import BodyBudget
 from tests.support.strict_http import Malformed, Unfinished, answer_in, requests_in
@@ -198,7 +199,7 @@ class World:
         self.body_budget = BodyBudget(settings.config.limits.buffered_bytes)
         self.door = Door(
             loop, self.fleet, counters, cast(Any, log), self.deadlines, lambda: 1e9, lambda key: None,
-            ConcurrencyLimit(counters.tenant_running), ConnectionLimit(), self.body_budget,
+            ConcurrencyLimit(counters.tenant_running), ConnectionLimit(), self.body_budget, OwnLoad(),
         )  # fmt: skip
         self.pools = {endpoint.key: Pool(self, endpoint.url) for endpoint in settings.endpoints}
         self.listener = Listener(Generation(self.door, settings, self.pools, Random(1)))

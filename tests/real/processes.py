@@ -154,6 +154,7 @@ class Gslb(Process):
         config = {
             "listen": f"127.0.0.1:{self.port}",
             "admin": f"127.0.0.1:{self.admin_port}",
+            "workers": 1,
             "geo": {
                 "trusted_proxies": ["127.0.0.0/8"],
                 "overrides": {"192.0.2.0/24": "Frankfurt, DE", "198.51.100.0/24": "New York, US"},

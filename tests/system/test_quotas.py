@@ -153,10 +153,10 @@ async def test_connections_of_one_address_are_bounded(edge: MakeEdge, upstream: 
         b'gslb_refused_connections_total{limit="connections_per_address"} 1.0'
         in (await running.admin("/metrics")).body
     )
-    assert len(running.edge._door.connections) <= 1
+    assert len(running.edge._door.addresses) <= 1
     for client in kept:
         client.close()
-    await until(lambda: len(running.edge._door.connections) == 0, "nothing to be remembered")
+    await until(lambda: len(running.edge._door.addresses) == 0, "nothing to be remembered")
 
 
 async def test_a_trusted_proxy_may_open_any_number(edge: MakeEdge, upstream: MakeUpstream) -> None:

@@ -248,7 +248,7 @@ async def test_200_handshakes_that_never_end(
     assert (await running.ask(ASK)).status == 200, "others get through meanwhile"
     await until(lambda: all(half.ended for half in halves), "all to be dropped")
     await until(lambda: running.edge.counters.tls_handshake_failures == 200)
-    server: Any = running.edge._server
+    server: Any = running.edge._data._server
     await until(lambda: server.handshakes == 0)
     assert running.edge.counters.open_connections == 0 or (await running.ask(ASK)).status == 200
     assert running.begun == len(running.records())
@@ -257,7 +257,7 @@ async def test_200_handshakes_that_never_end(
 async def test_handshakes_count_as_connections(secure_edge: MakeEdge, upstream: MakeUpstream) -> None:
     running = await secure_edge({"eu": [await upstream()]}, limits={"connections": 2})
     halves = [await RawClient.connect(running.port) for _ in range(2)]
-    server: Any = running.edge._server
+    server: Any = running.edge._data._server
     await until(lambda: server.handshakes == 2)
     third = await RawClient.connect(running.port)
     await until(lambda: third.ended, "the third to be closed")

@@ -1,0 +1,1 @@
+"""What several processes of one edge share: counts in common memory, and messages between them."""

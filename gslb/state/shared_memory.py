@@ -1,0 +1,163 @@
+"""Counts of running requests that the workers of one edge share: a table in anonymous memory.
+
+A row per endpoint, a column per worker; a cell holds two 64-bit integers (requests, pending prompt tokens) and has
+one writer, its worker, so that nothing is ever locked and a worker that dies leaves a wrong count only in its own
+column, which the supervisor then clears. Reading a count sums its row.
+
+The memory has no name: it goes with the last process that has it mapped, also after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+from threading import Lock
+
+from gslb.routing.load import Ticket
+
+ROWS = 8192
+"""Endpoints and tenants at once, and one row for client connections. Pages never touched take no memory."""
+CONNECTIONS_ROW = 0
+_CELL_BYTES = 8
+
+
+def tenant_key(tenant: str) -> str:
+    """The key of the row where a tenant's requests are counted; no endpoint's key has a blank."""
+    return f"tenant {tenant}"
+
+
+class TableFull(Exception):
+    """More endpoints than the table has rows; the message says what to do."""
+
+
+class SharedTable:
+    """The table, mapped into this process. `fd` is what another process attaches by."""
+
+    def __init__(self, fd: int, columns: int) -> None:
+        """Map the memory behind `fd`. Raises OSError or ValueError when it is no table of that many columns."""
+        self.fd = fd
+        self.columns = columns
+        self._cells = memoryview(mmap.mmap(fd, ROWS * columns * 2 * _CELL_BYTES)).cast("q")
+        # Nobody contends for it: taking it is the strongest memory barrier Python offers; see `SharedLoad`.
+        self.barrier = Lock()
+
+    @classmethod
+    def create(cls, columns: int) -> SharedTable:
+        """A new table, all zero. Raises OSError where the system has no anonymous shared memory (memfd)."""
+        if not hasattr(os, "memfd_create"):
+            raise OSError("several workers need Linux's memfd_create: set `workers: 1`")
+        fd = os.memfd_create("gslb-counts")
+        os.ftruncate(fd, ROWS * columns * 2 * _CELL_BYTES)
+        return cls(fd, columns)
+
+    def load(self, row: int, column: int | None = None) -> SharedLoad:
+        """The counts of `row`, written in `column`; None: only to be read here."""
+        start = row * self.columns * 2
+        middle, end = start + self.columns, start + self.columns * 2
+        return SharedLoad(self._cells[start:middle], self._cells[middle:end], column, self.barrier)
+
+    def clear_column(self, column: int) -> None:
+        """Forget what a worker had under way. Only once that worker is gone."""
+        cells = self._cells
+        step = self.columns
+        for i in range(column, len(cells), step):
+            if cells[i]:
+                cells[i] = 0
+
+    def is_idle(self, row: int) -> bool:
+        """True when no worker has anything under way in `row`."""
+        start = row * self.columns * 2
+        return not any(self._cells[start : start + self.columns * 2])
+
+    def close(self) -> None:
+        """Close the descriptor; the memory stays mapped as long as a count of it is in use here."""
+        os.close(self.fd)
+
+
+class SharedLoad:
+    """An endpoint's own load over all workers (a `routing.load.InFlight`)."""
+
+    __slots__ = ("_barrier", "_column", "_requests", "_tokens")
+
+    def __init__(self, requests: memoryview, tokens: memoryview, column: int | None, barrier: Lock) -> None:
+        self._requests = requests
+        self._tokens = tokens
+        self._column = column
+        self._barrier = barrier
+
+    @property
+    def requests(self) -> int:
+        """Requests under way, all workers' together."""
+        return sum(self._requests)
+
+    @property
+    def pending_tokens(self) -> int:
+        """Prompt tokens of those without a first token, all workers' together."""
+        return sum(self._tokens)
+
+    def add(self, requests: int, pending_tokens: int) -> None:
+        """Change this worker's counts. Only where a column was given."""
+        assert self._column is not None, "these counts are another process's"
+        self._requests[self._column] += requests
+        self._tokens[self._column] += pending_tokens
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+        """Count one more request; None, and nothing counted, when that would be more than `capacity`.
+
+        First this worker counts itself in, then it looks at the sum and steps back when that is too much. Of two
+        workers that go for the last place at least one sees the other, so the capacity is never exceeded; both may
+        step back, and then each decides again.
+        """
+        self.add(1, uncached_tokens)
+        if capacity is not None:
+            # The own count must be seen by the others before theirs are read: a store, then a load of something
+            # else, which processors may swap. A lock's atomic instruction is a full barrier on x86; on ARM it
+            # orders less, but a store is out long before the interpreter has come to the load.
+            with self._barrier:
+                pass
+            if sum(self._requests) > capacity:
+                self.add(-1, -uncached_tokens)
+                return None
+        return Ticket(self, uncached_tokens)
+
+
+class Rows:
+    """Which row counts for which endpoint key: given by the supervisor, kept as long as the key is in use.
+
+    A configuration is tried first: `assign` changes nothing until `adopt`.
+    """
+
+    def __init__(self, table: SharedTable) -> None:
+        self._table = table
+        self._rows: dict[str, int] = {}
+        self._leaving: dict[str, int] = {}
+        """Rows of endpoints that a reload removed: their last answers may still run."""
+
+    def assign(self, keys: Iterable[str]) -> dict[str, int]:
+        """A row for each key: the one it has or had, else one that nobody counts in. Raises TableFull."""
+        for key, row in list(self._leaving.items()):
+            if self._table.is_idle(row):
+                del self._leaving[key]
+        wanted = dict.fromkeys(keys)
+        taken = {CONNECTIONS_ROW, *self._rows.values(), *self._leaving.values()}
+        free = (row for row in range(ROWS) if row not in taken)
+        rows = {key: row for key, row in {**self._leaving, **self._rows}.items() if key in wanted}
+        for key in wanted:
+            if key in rows:
+                continue
+            if (unused := next(free, None)) is None:
+                raise TableFull(
+                    f"{len(wanted)} endpoints and tenants, and {len(taken) - 1} counted already: workers "
+                    f"share {ROWS - 1} counts. Wait for answers of removed endpoints to end, restart, or set "
+                    "`workers: 1`"
+                )
+            rows[key] = unused
+        return rows
+
+    def adopt(self, rows: dict[str, int]) -> None:
+        """`rows` (of `assign`) are in force."""
+        self._leaving.update({key: row for key, row in self._rows.items() if key not in rows})
+        for key in rows:
+            self._leaving.pop(key, None)
+        self._rows = rows
