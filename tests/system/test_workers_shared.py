@@ -1,0 +1,112 @@
+"""Several worker processes: a tenant's limit is the edge's; TLS, its rotation and its hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from pathlib import Path
+
+import pytest
+
+from tests.support.authority import Authority
+from tests.support.process import GslbProcess, worker_of
+from tests.support.raw_client import Answer, RawClient, chat, request, until
+from tests.support.raw_upstream import DONE, event
+from tests.system.conftest import MakeUpstream
+from tests.system.test_workers import MakeGslb, close_all, config_for, endless, gslb, until_it
+from tests.system.tls import Rotating, section
+
+__all__ = ["gslb"]  # the fixture
+
+ASK = request(chat())
+STREAM = request(chat(stream=True))
+
+
+async def test_fc35_a_tenants_limit_holds_for_all_workers_together(
+    gslb: MakeGslb, upstream: MakeUpstream, tmp_path: Path
+) -> None:
+    """FC-35: max_concurrency is exact, whichever worker a connection came to; a place given back is anybody's."""
+    (tmp_path / "key").write_text("sk-acme")
+    gate = asyncio.Event()
+    one = await upstream(*endless(gate, 3))
+    tenants = {"acme": {"key_file": str(tmp_path / "key"), "max_concurrency": 3}}
+    running = await gslb(config_for({"eu": [one]}, tenants=tenants))
+    ask = request(chat(stream=True), fields=(("Authorization", "Bearer sk-acme"),))
+    asked: list[tuple[RawClient, Answer]] = []
+    for _ in range(16):
+        client = await RawClient.connect(running.port)
+        found = client.send(ask)
+        await until(lambda: found.body, "a first event or a refusal")  # noqa: B023
+        asked.append((client, found))
+    pids = await running.workers()
+    assert {await worker_of(client, pids) for client, _ in asked} == set(pids)
+    assert [found.status for _, found in asked] == [200] * 3 + [429] * 13
+    assert await running.metric("gslb_tenant_inflight") == 3
+    gate.set()
+    for client, found in asked[:3]:
+        assert (await client.whole(found)).body == event("A") + DONE
+    assert (await asked[-1][0].ask(request(chat(), fields=(("Authorization", "Bearer sk-acme"),)))).status == 200
+    assert await running.metric("gslb_tenant_inflight") == 0
+    close_all(asked)
+
+
+async def serials_shown(running: GslbProcess, tls: ssl.SSLContext, count: int = 24) -> set[str]:
+    """The serial numbers that fresh handshakes are shown, enough of them that no worker is left out."""
+    serials = set()
+    for _ in range(count):
+        client = await RawClient.connect(running.port, tls=tls)
+        assert client.transport is not None
+        serials.add(str(client.transport.get_extra_info("peercert")["serialNumber"]))
+        client.close()
+    return serials
+
+
+async def test_fc06_d_every_worker_shows_the_renewed_certificate(
+    gslb: MakeGslb, upstream: MakeUpstream, authority: Authority, tmp_path: Path
+) -> None:
+    """FC-06 d over two processes: one that caught the pair half written would go on with the old one."""
+    rotating = Rotating(authority, tmp_path)
+    running = await gslb(
+        config_for({"eu": [await upstream()]}, tls=section((rotating.cert, rotating.key)), watch=True)
+    )
+    tls = authority.trusting()
+    assert await serials_shown(running, tls) == {rotating.serial}
+    rotating.issue()
+    rotating.put_cert()
+    rotating.put_key()
+
+    async def is_renewed() -> bool:
+        return await serials_shown(running, tls) == {rotating.serial}
+
+    await until_it(is_renewed, "the new certificate everywhere")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_another_process_takes_over_a_tls_port(
+    workers: int, gslb: MakeGslb, upstream: MakeUpstream, authority: Authority, tmp_path: Path
+) -> None:
+    """No handshake is lost and no request fails while one process follows another."""
+    rotating = Rotating(authority, tmp_path)
+    config = config_for({"eu": [await upstream()]}, workers, tls=section((rotating.cert, rotating.key)))
+    tls = authority.trusting()
+    old = await gslb(config, "old")
+    is_over = False
+    statuses: list[int] = []
+
+    async def keep_asking() -> None:
+        while not is_over:
+            client = await RawClient.connect(old.port, tls=tls)
+            statuses.append((await client.ask(ASK)).status)
+            client.close()
+
+    asking = [asyncio.create_task(keep_asking()) for _ in range(4)]
+    new = await gslb(config, "new")
+    await new.until_said("another process listens")
+    old.signal(signal.SIGTERM)
+    assert await old.ended() == 0
+    before = len(statuses)
+    await until(lambda: len(statuses) > before + 20, "requests to the new one alone")
+    is_over = True
+    await asyncio.gather(*asking)
+    assert set(statuses) == {200}
