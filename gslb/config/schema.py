@@ -269,6 +269,8 @@ class Timeouts(Section):
     """From the request sent to the first byte of an answer that is not streamed: all of it is made first."""
     between_bytes: PositiveDuration = 60.0
     """Longest silence within an answer."""
+    tunnel_idle: PositiveDuration = 300.0
+    """Longest silence of a WebSocket, in both directions at once."""
     tls_handshake: PositiveDuration = 5.0
     """A client's TLS handshake, with a PROXY header before it."""
     request_head: PositiveDuration = 10.0

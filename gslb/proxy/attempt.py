@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gslb.proxy import failure
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.pool import ConnectFailed
+from gslb.proxy.realtime import try_switch
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.routing.health import Outcome
 from gslb.routing.load import Ticket
@@ -103,6 +104,11 @@ class Attempt:
         own_key = self.pool.has_key or self._exchange.generation.settings.tenants is not None
         fault = failure.status_failure(head.status, head.retry_after, own_key, self.decision.region)
         return fault is not None and self._exchange.attempt_failed(fault, may_pass_back=not fault.is_auth)
+
+    def on_switch(self, head: ResponseHead, behind: bytes) -> bool:
+        """A 101: the answer to a handshake, if there was one."""
+        connection = self._connection
+        return connection is not None and try_switch(self._exchange, self, head, connection, behind)
 
     def on_payload(self, payload: bytes, is_complete: bool) -> None:
         """Body bytes up to the first content: hold them until the commit point, relay them behind it."""

@@ -18,7 +18,9 @@ from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.generation import Generation
 from gslb.proxy.pool import EndpointPool
+from gslb.proxy.realtime import handshake_request
 from gslb.proxy.record import write_record
+from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
 from gslb.routing.router import Decision, Refusal, one_line
 from gslb.wire.http1 import LAST_CHUNK, RequestHead, chunk, client_head, upstream_head
@@ -36,9 +38,9 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_clock", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_total_at_s", "_unsent",
-        "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures", "fence",
-        "generation", "head", "home", "is_event_stream", "predicted_ms", "reason", "request_id",
+        "_attempt", "_clock", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_total_at_s", "_tunnel",
+        "_unsent", "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures",
+        "fence", "generation", "head", "home", "is_event_stream", "predicted_ms", "reason", "request_id",
         "served_endpoint", "served_region", "started_s", "status", "tail", "tried", "ttft_s",
     )  # fmt: skip
 
@@ -62,6 +64,7 @@ class Exchange:
         self._clock = generation.door.deadlines
         self._moved_at_s = now_s
         self._unsent = b""
+        self._tunnel: Tunnel | None = None
         self._is_chunked = False
         self._is_paused = False
         # for the record
@@ -130,6 +133,8 @@ class Exchange:
         assert admitted is not None
         # Without tenants gslb is transparent: the client's key is for the endpoint (DESIGN section 3).
         is_transparent = not pool.has_key and self.generation.settings.tenants is None
+        if self.head.is_handshake:
+            return handshake_request(self, pool, admitted.reading.keys if is_transparent else None)
         return upstream_head(
             self.head, pool.base_path, pool.fields, admitted.reading.keys if is_transparent else b"",
             len(admitted.body), self.client.forwarded_for, self.client.proto, self.request_id,
@@ -211,17 +216,39 @@ class Exchange:
         self._is_chunked = head.content_length is None and head.has_body and not is_http10
         self._note_served(attempt)
         self.predicted_ms = decision.edge_ttft_ms
-        fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
-            self.request_id, decision.region.encode(), self.attempts,
-        )  # fmt: skip
-        if self.explanation is not None:
-            fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
+        fields = self.own_fields(decision)
         self._unsent = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
         self._write = client.writer()
         self.relay(held, is_complete)
         if not (self._is_done or self._is_paused):
             limit_s = attempt.first_token_limit_s
             self.arm(client.now_s() + self.generation.timeouts.between_bytes if limit_s is None else limit_s)
+
+    def own_fields(self, decision: Decision) -> bytes:
+        """The lines gslb adds to an endpoint's answer."""
+        fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
+            self.request_id, decision.region.encode(), self.attempts,
+        )  # fmt: skip
+        if self.explanation is not None:
+            fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
+        return fields
+
+    def begin_tunnel(self, attempt: Attempt, tunnel: Tunnel) -> None:
+        """This attempt's 101 is the answer: from here on it is bytes both ways."""
+        self._tunnel = tunnel
+        self.status = 101
+        self._note_served(attempt)
+        self.predicted_ms = attempt.decision.edge_ttft_ms
+        self.first_content()
+
+    def tunnel_done(self, tunnel: Tunnel, outcome: str, result: str, blame: Outcome, why: str) -> None:
+        """The tunnel has ended; the client is closed as cleanly as the endpoint closed."""
+        self.bytes_in, self.bytes_out = tunnel.bytes_in, tunnel.bytes_out
+        if self._attempt is not None:
+            self._attempt.close(result, blame, why)
+        if result == "reset":
+            self.client.close_unclean()
+        self._end(outcome, keep_alive=False)
 
     def relay(self, payload: bytes, is_complete: bool) -> None:
         """Write more of the answer in the client's framing, one write per call: this runs for every token."""
@@ -290,7 +317,9 @@ class Exchange:
     def on_deadline(self, now_s: float) -> None:
         """The deadline passed while this exchange runs."""
         attempt = self._attempt
-        if self._is_paused:
+        if self._tunnel is not None:
+            self._tunnel.on_deadline(now_s, now_s >= self._total_at_s)
+        elif self._is_paused:
             self.client.abort()  # it took no byte for too long; connection_lost follows
         elif attempt is not None and now_s >= self._total_at_s:
             # The operator's limit for all attempts together says nothing about the one that runs now.
@@ -317,7 +346,9 @@ class Exchange:
         attempt = self._attempt
         if attempt is None:
             return
-        if attempt.is_committed:
+        if self._tunnel is not None:
+            self._tunnel.stop()
+        elif attempt.is_committed:
             self.cut("upstream_truncated", "aborted", "shutting down", Outcome.NEUTRAL)
         else:
             self._attempt = None

@@ -13,6 +13,7 @@ import httptools
 
 from gslb.errors import ApiError
 from gslb.wire.http1 import RequestHead, finish_head
+from gslb.wire.websocket import is_offer
 
 IDLE, IN_HEAD, IN_BODY = range(3)
 
@@ -25,12 +26,13 @@ class RequestReader:
     """Feed it bytes; take whole requests from `ready`. After `fault` is set nothing more is read.
 
     `stage` tells what the connection waits for; `wants_continue` that a client awaits `100 Continue`.
+    Behind a WebSocket handshake nothing is HTTP any more: what comes is kept in `behind`.
     """
 
     __slots__ = (
         "_body", "_body_bytes", "_body_limit_bytes", "_count_limit", "_fields", "_head_bytes",
         "_head_limit_bytes", "_is_resuming", "_is_upgrading", "_known", "_lessons", "_parser", "_unfinished_bytes",
-        "fault", "head", "ready", "stage", "wants_continue",
+        "behind", "fault", "head", "ready", "stage", "wants_continue",
     )  # fmt: skip
 
     def __init__(self, head_limit_bytes: int, count_limit: int, body_limit_bytes: int) -> None:
@@ -42,6 +44,7 @@ class RequestReader:
         self.fault: ApiError | None = None
         self.stage = IDLE
         self.wants_continue = False
+        self.behind: bytearray | None = None
         self._known: tuple[bytes, bytes, RequestHead] | None = None
         self._lessons = 0
         # the request being received
@@ -57,7 +60,9 @@ class RequestReader:
         """Take in bytes as they came, cut anywhere."""
         if self.fault is not None:
             return
-        if self.stage != IDLE:
+        if self.behind is not None:
+            self.behind += data
+        elif self.stage != IDLE:
             self._parse(data)
         elif not self._repeats(data):
             waiting = len(self.ready)
@@ -108,6 +113,9 @@ class RequestReader:
                 break
             except httptools.HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
+                if self.head is not None and self.fault is None and is_offer(self.head):
+                    self._take_handshake(self.head, data)
+                    break
                 self._ignore_upgrade()
             except httptools.HttpParserError:
                 self._refuse(ApiError("bad_request", "the request is not well-formed HTTP/1.1", is_framing=True))
@@ -120,6 +128,16 @@ class RequestReader:
         if self.fault is None:
             self.fault = fault
             self._body = []
+
+    def _take_handshake(self, head: RequestHead, behind: bytes) -> None:
+        """A WebSocket is offered: the last request of this connection, whatever becomes of it."""
+        head.is_handshake = True
+        head.keep_alive = False
+        self.behind = bytearray(behind)
+        self.head = None
+        self.stage = IDLE
+        self.wants_continue = False
+        self.ready.append((head, b""))
 
     def _ignore_upgrade(self) -> None:
         """Go on with the body of a request whose offered upgrade is ignored (RFC 9110 7.8): the parser stopped
