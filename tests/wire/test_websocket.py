@@ -27,7 +27,9 @@ GOOD = {
 }  # fmt: skip
 
 
-def head_of(target: bytes = b"/v1/realtime?model=m", *, method: bytes = b"GET", **fields: str | None) -> RequestHead:
+def head_of(
+    target: bytes = b"/v1/realtime?model=m", *, method: bytes = b"GET", **fields: str | None
+) -> RequestHead:
     """A finished head: GOOD with `fields` (dashes as underscores) put in, or taken out by None."""
     head = RequestHead()
     head.method, head.target = method, target
