@@ -113,8 +113,7 @@ class RequestReader:
                 break
             except httptools.HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
-                if self.head is not None and self.fault is None and is_offer(self.head):
-                    self._take_handshake(self.head, data)
+                if self._takes_handshake(data):
                     break
                 self._ignore_upgrade()
             except httptools.HttpParserError:
@@ -129,8 +128,11 @@ class RequestReader:
             self.fault = fault
             self._body = []
 
-    def _take_handshake(self, head: RequestHead, behind: bytes) -> None:
-        """A WebSocket is offered: the last request of this connection, whatever becomes of it."""
+    def _takes_handshake(self, behind: bytes) -> bool:
+        """True when a WebSocket is offered: the last request of this connection, whatever becomes of it."""
+        head = self.head
+        if head is None or self.fault is not None or not is_offer(head):
+            return False
         head.is_handshake = True
         head.keep_alive = False
         self.behind = bytearray(behind)
@@ -138,6 +140,7 @@ class RequestReader:
         self.stage = IDLE
         self.wants_continue = False
         self.ready.append((head, b""))
+        return True
 
     def _ignore_upgrade(self) -> None:
         """Go on with the body of a request whose offered upgrade is ignored (RFC 9110 7.8): the parser stopped
