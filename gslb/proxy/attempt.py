@@ -63,13 +63,14 @@ class Attempt:
             self._connect()
 
     def _connect(self) -> None:
+        self._first_byte_at_s = NEVER_S
         self._exchange.arm(NEVER_S)  # the pool bounds the connect itself
         self._task = self.pool.open(self._on_connected)
 
     def _on_connected(self, result: UpstreamConnection | ConnectFailed) -> None:
         self._task = None
         if isinstance(result, ConnectFailed):
-            self._exchange.attempt_failed(failure.connect_failure(result, self.decision.region))
+            self._exchange.attempt_failed(self, failure.connect_failure(result, self.decision.region))
         else:
             self._send(result)
 
@@ -103,7 +104,7 @@ class Attempt:
             return True
         own_key = self.pool.has_key or self._exchange.generation.settings.tenants is not None
         fault = failure.status_failure(head.status, head.retry_after, own_key, self.decision.region)
-        return fault is not None and self._exchange.attempt_failed(fault, may_pass_back=not fault.is_auth)
+        return fault is not None and self._exchange.attempt_failed(self, fault, may_pass_back=not fault.is_auth)
 
     def on_switch(self, head: ResponseHead, behind: bytes) -> bool:
         """A 101: the answer to a handshake, if there was one."""
@@ -127,14 +128,14 @@ class Attempt:
         if self._scanner is None:
             if is_complete and ABORTED in payload and self.head is not None and self.head.status == 200:
                 why = "the engine aborted the request"
-                self._exchange.attempt_failed(failure.error_event_failure(why, self.decision.region))
+                self._exchange.attempt_failed(self, failure.error_event_failure(why, self.decision.region))
                 return False
             self._first_content()
             return True
         verdict = self._scanner.feed(payload)
         if verdict is Verdict.ERROR:
             message = self._scanner.error_message
-            self._exchange.attempt_failed(failure.error_event_failure(message, self.decision.region))
+            self._exchange.attempt_failed(self, failure.error_event_failure(message, self.decision.region))
             return False
         if verdict is Verdict.CONTENT:
             self._first_content()
@@ -180,14 +181,14 @@ class Attempt:
             self._connect()
         else:
             why = "reset" if error is not None else "closed without a whole answer"
-            self._exchange.attempt_failed(failure.broken("reset", why, self.decision.region))
+            self._exchange.attempt_failed(self, failure.broken("reset", why, self.decision.region))
 
     def on_garbled(self, what: str) -> None:
         """What came is no HTTP answer."""
         if self.is_committed:
             self._exchange.cut("upstream_truncated", "protocol_error", what)
         else:
-            self._exchange.attempt_failed(failure.broken("protocol_error", what, self.decision.region))
+            self._exchange.attempt_failed(self, failure.broken("protocol_error", what, self.decision.region))
 
     def _note_load(self, value: bytes) -> None:
         exchange = self._exchange
@@ -198,6 +199,11 @@ class Attempt:
 
     # --- time and flow -----------------------------------------------------------------------------
 
+    @property
+    def due_s(self) -> float:
+        """The deadline armed last, up to the commit."""
+        return min(self._first_byte_at_s, self._commit_at_s)
+
     def on_deadline(self, now_s: float) -> None:
         """The deadline armed last has passed."""
         if self.is_committed:
@@ -206,7 +212,9 @@ class Attempt:
         elif self.head is not None and self._commit_at_s <= now_s < self._first_byte_at_s:
             self._commit(False)
         else:
-            self._exchange.attempt_failed(failure.broken("timeout", "no first byte in time", self.decision.region))
+            self._exchange.attempt_failed(
+                self, failure.broken("timeout", "no first byte in time", self.decision.region)
+            )
 
     def pause_reading(self) -> None:
         """The client is slow."""

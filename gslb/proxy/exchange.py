@@ -8,7 +8,7 @@ or of the deadline ring.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from gslb.errors import ApiError, error_event
@@ -17,6 +17,8 @@ from gslb.proxy.admission import Admitted, admit
 from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.generation import Generation
+from gslb.proxy.hedge import Hedging, Race, race_for
+from gslb.proxy.next_endpoint import next_endpoint
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.realtime import handshake_request
 from gslb.proxy.record import write_record
@@ -38,10 +40,11 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_clock", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_total_at_s", "_tunnel",
-        "_unsent", "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures",
-        "fence", "generation", "head", "home", "is_event_stream", "predicted_ms", "reason", "request_id",
-        "served_endpoint", "served_region", "started_s", "status", "tail", "tried", "ttft_s",
+        "_attempt", "_clock", "_hedging", "_is_chunked", "_is_done", "_is_paused", "_moved_at_s", "_race",
+        "_total_at_s", "_tunnel", "_unsent", "_wake_at_s", "_write", "admitted", "attempts", "bytes_in",
+        "bytes_out", "client", "explanation", "failures", "fence", "generation", "head", "home",
+        "is_event_stream", "predicted_ms", "reason", "request_id", "served_endpoint", "served_region",
+        "started_s", "status", "tail", "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -52,9 +55,11 @@ class Exchange:
         self.request_id = client.request_id(head)
         self.started_s = now_s
         self.admitted: Admitted | None = None
-        self._total_at_s = NEVER_S
+        self._total_at_s = self._wake_at_s = NEVER_S
         # its attempts
         self._attempt: Attempt | None = None
+        self._race: Race | None = None
+        self._hedging: Hedging | None = None
         self.attempts = 0
         self.tried: list[str] = []
         self.failures: list[failure.Failure] = []
@@ -112,20 +117,37 @@ class Exchange:
             self.fence = choice.fence
             raise failure.refusal_error(choice)
         generation.retry_budget.request(self.started_s)
+        if generation.hedging is not None and admitted.facts.is_stream and not self.head.is_handshake:
+            self._hedging = generation.hedging
         if generation.timeouts.total is not None:
-            self._total_at_s = self.started_s + generation.timeouts.total
+            self._total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
         return choice
 
     # --- attempts ----------------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> None:
+        attempt = self._attempt = self.next_attempt(decision)
+        now_s = self.client.now_s()
+        if self._hedging is not None:
+            self._wake_at_s = min(self._total_at_s, now_s + self._hedging.after_s)
+        attempt.start(now_s)
+
+    def next_attempt(self, decision: Decision) -> Attempt:
+        """One more attempt, counted and not yet started."""
         assert self.admitted is not None
         assert self.admitted.facts is not None
         self.attempts += 1
         self.home = decision.home
-        attempt = self._attempt = Attempt(self, decision, self.admitted.facts.prompt_tokens)
+        attempt = Attempt(self, decision, self.admitted.facts.prompt_tokens)
         self.tried.append(attempt.key)
-        attempt.start(self.client.now_s())
+        return attempt
+
+    def _end_race(self, kept: Attempt | None) -> None:
+        """Whatever is not `kept` is aborted."""
+        race, self._race = self._race, None
+        if race is not None:
+            race.end(kept)
+            self._attempt = kept
 
     def request_head(self, pool: EndpointPool) -> bytes:
         """The request's head as this pool's endpoint gets it: its Host, its key, nobody else's."""
@@ -153,14 +175,20 @@ class Exchange:
         timeouts = self.generation.timeouts
         return timeouts.first_byte if self.admitted.facts.is_stream else timeouts.answer
 
-    def attempt_failed(self, fault: failure.Failure, *, may_pass_back: bool = False) -> bool:
+    def attempt_failed(self, attempt: Attempt, fault: failure.Failure, *, may_pass_back: bool = False) -> bool:
         """An attempt failed before the commit point: go to the next endpoint, or tell the client.
 
         With `may_pass_back` the only attempt's own error answer is the client's to have when nobody else may
         be asked: returns False, and the attempt goes on as an ordinary answer.
         """
-        attempt = self._attempt
-        if attempt is None:
+        if self._attempt is None:
+            return True
+        if self._race is not None:
+            kept = self._race.other(attempt)
+            attempt.close(fault.result, fault.outcome, fault.why)
+            self.failures.append(fault)
+            self._end_race(kept)
+            self.arm(kept.due_s)
             return True
         following = self._next_decision(fault)
         if following is None and may_pass_back and self.attempts == 1:
@@ -176,26 +204,20 @@ class Exchange:
 
     def _next_decision(self, fault: failure.Failure) -> Decision | None:
         """Where to go after `fault`, within attempts, fences, replay rule and budget; None: nowhere."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
         generation = self.generation
-        facts = self.admitted.facts
-        snapshot = generation.door.fleet.snapshot
         now_s = self.client.now_s()
         if now_s >= self._total_at_s or not fault.may_retry(generation.failover.replay):
             return None
-        router = generation.router
-        if self.attempts >= max(generation.failover.max_attempts, router.last_resorts(facts, snapshot)):
-            return None
-        by_region: dict[str, int] = {}
-        for failed in (*self.failures, fault):
-            by_region[failed.region] = by_region.get(failed.region, 0) + 1
-        # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
-        strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
-        following = router.next_attempt(facts, snapshot, now_s, [*self.tried, *strangers], by_region)
+        following = self.elsewhere((*self.failures, fault), now_s)
         if following is None or fault.never_sent or generation.retry_budget.try_retry(now_s):
             return following
         return None
+
+    def elsewhere(self, failures: Iterable[failure.Failure], now_s: float) -> Decision | None:
+        """The next endpoint of all that may still be tried."""
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        return next_endpoint(self.generation, self.admitted.facts, self.tried, failures, now_s)
 
     # --- the answer, from the attempt --------------------------------------------------------------
 
@@ -206,6 +228,10 @@ class Exchange:
 
     def commit(self, attempt: Attempt, held: bytes, is_complete: bool) -> None:
         """This attempt's answer is the answer: write its head and what was held of its body."""
+        race = self._race
+        if race is not None:
+            self._end_race(attempt)
+        self._wake_at_s = self._total_at_s
         head = attempt.head
         decision = attempt.decision
         client = self.client
@@ -215,6 +241,8 @@ class Exchange:
         is_http10 = self.head.is_http10
         self._is_chunked = head.content_length is None and head.has_body and not is_http10
         self._note_served(attempt)
+        if race is not None and attempt is race.second and decision.region != decision.home:
+            self.reason = "hedge"
         self.predicted_ms = decision.edge_ttft_ms
         fields = self.own_fields(decision)
         self._unsent = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
@@ -311,8 +339,10 @@ class Exchange:
     # --- time, flow control, and the client leaving -------------------------------------------------
 
     def arm(self, deadline_s: float) -> None:
-        """Set this exchange's deadline, never past the total limit."""
-        self.client.arm(min(deadline_s, self._total_at_s))
+        """Set this exchange's deadline, never past the total limit or the time to hedge."""
+        if self._race is not None:
+            deadline_s = self._race.due_s
+        self.client.arm(min(deadline_s, self._wake_at_s))
 
     def on_deadline(self, now_s: float) -> None:
         """The deadline passed while this exchange runs."""
@@ -324,10 +354,21 @@ class Exchange:
         elif attempt is not None and now_s >= self._total_at_s:
             # The operator's limit for all attempts together says nothing about the one that runs now.
             why = "the total time is over"
+            self._end_race(attempt)
             if attempt.is_committed:
                 self.cut("timeout", "timeout", why, Outcome.NEUTRAL)
             else:
-                self.attempt_failed(failure.out_of_time(why, attempt.decision.region))
+                self.attempt_failed(attempt, failure.out_of_time(why, attempt.decision.region))
+        elif self._race is not None:
+            late = self._race.late(now_s)
+            if late is not None:
+                late.on_deadline(now_s)  # which ends the race, one way or the other
+            else:
+                self.arm(self._race.due_s)
+        elif attempt is not None and self._wake_at_s <= now_s < attempt.due_s:
+            self._wake_at_s = self._total_at_s
+            self._race = race_for(self, self._hedging, attempt, now_s)
+            self.arm(attempt.due_s)
         elif attempt is not None:
             attempt.on_deadline(now_s)
 
@@ -335,6 +376,7 @@ class Exchange:
         """The client left: abort upstream now, try nobody else, blame nobody (FC-12)."""
         if self._is_done:
             return
+        self._end_race(self._attempt)
         self.status = 499
         if self._attempt is not None:
             self._note_served(self._attempt)
@@ -346,6 +388,7 @@ class Exchange:
         attempt = self._attempt
         if attempt is None:
             return
+        self._end_race(attempt)
         if self._tunnel is not None:
             self._tunnel.stop()
         elif attempt.is_committed:
@@ -358,7 +401,7 @@ class Exchange:
     def _note_served(self, attempt: Attempt) -> None:
         self.served_region = attempt.decision.region
         self.served_endpoint = attempt.key
-        is_moved = self.attempts > 1 and attempt.decision.region != attempt.decision.home
+        is_moved = self.failures and attempt.decision.region != attempt.decision.home
         self.reason = "failover" if is_moved else attempt.decision.reason
 
     def pause(self) -> None:
