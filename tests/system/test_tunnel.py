@@ -10,10 +10,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gslb.mock.faults import Fault
 from tests.support.authority import Authority
 from tests.support.edge import RunningEdge, config_of
 from tests.support.raw_client import until
-from tests.system.conftest import MakeEdge, MakeUpstream
+from tests.system.conftest import MakeEdge, MakeMock, MakeUpstream
 from tests.system.handshakes import SWITCH, handshake, opened
 from tests.system.test_disconnect import LEAVE_S
 from tests.system.test_reload_and_stop import stopped
@@ -283,3 +284,16 @@ async def test_a_real_client_talks_to_a_real_server(edge: MakeEdge) -> None:
         assert talk.close_code == 1000
         record = await running.record()
         assert (record["status"], record["outcome"]) == (101, "ok")
+
+
+async def test_a_mock_behind_the_edge(edge: MakeEdge, mock: MakeMock) -> None:
+    eu, us = await mock(has_realtime=True), await mock(has_realtime=True)
+    running = await edge({"eu": [eu], "us": [us]})
+    eu.set_faults(Fault(status=503))
+    async with aiohttp.ClientSession() as session:
+        where = f"ws://127.0.0.1:{running.port}/v1/realtime?model=m"
+        async with session.ws_connect(where) as talk:
+            await talk.send_str("hello")
+            assert await talk.receive_str(timeout=8) == "hello"
+    record = await running.record()
+    assert (record["outcome"], record["region"], record["attempts"]) == ("ok", "us", 2)
