@@ -74,6 +74,7 @@ def _read_faults(_ctx: click.Context, _param: click.Parameter, values: tuple[str
 @click.option("--kv-blocks", default=8192, show_default=True, help="KV cache size in blocks of 16 tokens.")
 @click.option("--sse-keep-alive", default=0.0, show_default=True, help="Seconds between comments while queued.")
 @click.option("--metrics-dialect", default="current", show_default=True, type=click.Choice(DIALECTS))
+@click.option("--realtime", "has_realtime", is_flag=True, help="Serve /v1/realtime: a WebSocket that echoes.")
 @click.option("--identity", default="", help="Who answers: in system_fingerprint and as the first word.")
 def mock_vllm(
     models: tuple[str, ...],

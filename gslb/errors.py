@@ -22,6 +22,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "expectation_failed": 417,
+    "upgrade_required": 426,
     "rate_limit": 429,
     "concurrency_limit": 429,
     "headers_too_large": 431,
@@ -38,9 +39,9 @@ STATUS_BY_CODE: dict[str, int] = {
 REASONS: dict[int, bytes] = {
     200: b"OK", 400: b"Bad Request", 401: b"Unauthorized", 403: b"Forbidden", 404: b"Not Found",
     405: b"Method Not Allowed", 408: b"Request Timeout", 413: b"Content Too Large",
-    415: b"Unsupported Media Type", 417: b"Expectation Failed", 429: b"Too Many Requests",
-    431: b"Request Header Fields Too Large", 501: b"Not Implemented", 502: b"Bad Gateway",
-    503: b"Service Unavailable", 504: b"Gateway Timeout",
+    415: b"Unsupported Media Type", 417: b"Expectation Failed", 426: b"Upgrade Required",
+    429: b"Too Many Requests", 431: b"Request Header Fields Too Large", 501: b"Not Implemented",
+    502: b"Bad Gateway", 503: b"Service Unavailable", 504: b"Gateway Timeout",
 }  # fmt: skip
 
 

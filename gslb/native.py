@@ -19,13 +19,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HOT_ROOMS = (
-    "types", "counters",
+    "types", "counters", "policy/quota",
     "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/request_reader", "wire/sse",
+    "wire/body_budget", "wire/retry_after", "wire/websocket",
     "routing/fences", "routing/health", "routing/load", "routing/policies", "routing/predict", "routing/refusal",
     "routing/retry_budget", "routing/router", "routing/rules", "routing/slate", "routing/view",
     "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/deadlines", "proxy/exchange", "proxy/failure",
-    "proxy/generation", "proxy/listener", "proxy/pool", "proxy/record", "proxy/upstream",
+    "proxy/generation", "proxy/hedge", "proxy/listener", "proxy/next_endpoint", "proxy/pool",
+    "proxy/realtime", "proxy/record", "proxy/tunnel", "proxy/upstream",
 )  # fmt: skip
 """What one request passes from its first byte to its record. They call each other directly only when compiled
 together."""

@@ -184,6 +184,15 @@ class RetryBudget(Section):
     """Retries allowed in ten seconds however few the requests."""
 
 
+class Hedge(Section):
+    """A second attempt beside a slow first one, before the first content byte; the faster one answers."""
+
+    after: PositiveDuration | None = None
+    """How long a stream may be without content before another endpoint is asked as well; unset: never."""
+    share: Ratio = 0.05
+    """Most of the requests under way that are hedged at once; one always may be."""
+
+
 class Failover(Section):
     """What may be tried again before the first content byte has gone to the client."""
 
@@ -193,6 +202,14 @@ class Failover(Section):
     """`any`: also after the request was sent (generating changes nothing); `connect_only`: RFC 9110 9.2.2."""
     retry_budget: RetryBudget = RetryBudget()
     """Keeps retries from multiplying an outage."""
+    hedge: Hedge = Hedge()
+    """Whether to ask a second endpoint while the first is slow."""
+
+    @model_validator(mode="after")
+    def _may_hedge(self) -> Failover:
+        if self.hedge.after is not None and (self.replay != "any" or self.max_attempts < 2):
+            raise ValueError("hedge sends a request twice: it needs `replay: any` and max_attempts of 2 or more")
+        return self
 
 
 class Routing(Section):
@@ -269,6 +286,8 @@ class Timeouts(Section):
     """From the request sent to the first byte of an answer that is not streamed: all of it is made first."""
     between_bytes: PositiveDuration = 60.0
     """Longest silence within an answer."""
+    tunnel_idle: PositiveDuration = 300.0
+    """Longest silence of a WebSocket, in both directions at once."""
     tls_handshake: PositiveDuration = 5.0
     """A client's TLS handshake, with a PROXY header before it."""
     request_head: PositiveDuration = 10.0

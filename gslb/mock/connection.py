@@ -13,6 +13,7 @@ import httptools
 
 from gslb.mock.driver import DelayedWire
 from gslb.mock.http1 import INVALID_REQUEST_BODY, head
+from gslb.mock.realtime import Echo
 
 if TYPE_CHECKING:
     from gslb.mock.exchange import Exchange
@@ -47,6 +48,8 @@ class Connection(asyncio.Protocol):
         self.is_write_paused = False
         self.is_refused = False
         self.exchange: Exchange | None = None
+        self.echo: Echo | None = None
+        """Set once this connection is a WebSocket."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._wire = DelayedWire(self._loop)
@@ -83,13 +86,20 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
+        if self.echo is not None and self._transport is not None:
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
+        if self.echo is not None and self._transport is not None:
+            self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         self._cancel_idle()
         if self.is_refused:
+            return
+        if self.echo is not None:
+            self._converse(self.echo, data)
             return
         try:
             self._parser.feed_data(data)
@@ -98,6 +108,16 @@ class Connection(asyncio.Protocol):
             return
         except httptools.HttpParserError:
             self.refuse_invalid()
+
+    def _converse(self, echo: Echo, data: bytes) -> None:
+        answers = echo.feed(data)
+        if self.exchange is None:
+            return
+        if answers:
+            self.exchange.say(answers)
+        if echo.is_closed:
+            self.exchange.hang_up()
+            self.exchange = None
 
     # The parser's calls.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gslb.mock import answers_plain, refusals, routes
+from gslb.mock import answers_plain, realtime, refusals, routes
 from gslb.mock.answers import KEEP_ALIVE_COMMENT, Answer, Framing
 from gslb.mock.asks import Ask, decode_object, read_ask
 from gslb.mock.engine import QueueFull, Token, Work
@@ -65,7 +65,7 @@ class Exchange:
             return book.take_for_health()
         if path == "/metrics":
             return book.take_for_metrics()
-        is_inference = self.record.method == "POST" and path in routes.APIS
+        is_inference = (self.record.method == "POST" and path in routes.APIS) or self._is_realtime(path)
         return book.take_for_request() if is_inference else NO_FAULT
 
     def _route(self, path: str) -> None:
@@ -89,6 +89,11 @@ class Exchange:
         if status is not None:
             raise refusals.scripted(status, self.fault.retry_after)
         self._check_key(path)
+        if self._is_realtime(path):
+            headers = realtime.switch_headers(self.record.header("sec-websocket-key") or "")
+            self._write(head(101, headers, self.server.unix_s()))
+            self.connection.echo = realtime.Echo()
+            return
         api = routes.api_of(path, self.server.settings)
         if api is None:
             content_type, body = routes.answer_plain(self.server, self.record, path)
@@ -104,6 +109,18 @@ class Exchange:
             self._start(ask)
         except Refusal as refusal:
             raise (routes.as_anthropic(refusal) if api == "messages" else refusal) from None
+
+    def _is_realtime(self, path: str) -> bool:
+        is_offered = (self.record.header("upgrade") or "").lower() == "websocket"
+        return is_offered and path == realtime.PATH and self.server.settings.has_realtime
+
+    def say(self, data: bytes) -> None:
+        """What an opened WebSocket says."""
+        self._write(data)
+
+    def hang_up(self) -> None:
+        """The closing handshake is done: the server closes first (RFC 6455 7.1.1)."""
+        self._leave(is_reset=False)
 
     def _check_key(self, path: str) -> None:
         key = self.server.settings.api_key

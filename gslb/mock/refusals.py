@@ -9,6 +9,7 @@ import orjson
 Headers = tuple[tuple[bytes, bytes], ...]
 
 REASONS = {
+    101: "Switching Protocols",
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",

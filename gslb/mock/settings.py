@@ -51,6 +51,7 @@ class MockSettings:
     has_request_id_headers: bool = False
     has_prompt_tokens_details: bool = False
     has_pooling: bool = True
+    has_realtime: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError naming the setting that cannot be."""

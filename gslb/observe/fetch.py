@@ -76,6 +76,10 @@ class _Get:
         elif is_complete and self._head is not None and not self._done.done():
             self._done.set_result(Answer(self._head.status, b"".join(self._pieces), self._rtt_ms))
 
+    def on_switch(self, head: ResponseHead, behind: bytes) -> bool:
+        """Nobody asked for another protocol."""
+        return False
+
     def on_lost(self, error: Exception | None) -> None:
         """The connection ended first."""
         self._fail("reset", "the connection was closed before an answer")

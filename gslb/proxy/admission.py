@@ -13,6 +13,7 @@ from gslb.types import Facts, Place
 from gslb.wire.http1 import KEY_FIELDS, RequestHead, key_lines
 from gslb.wire.openai import BodyFacts, read_json_facts, read_multipart_facts, replace_model
 from gslb.wire.paths import Route, find_route
+from gslb.wire.websocket import check_handshake, offered_keys, read_model
 
 _NO_RIGHTS = TenantRights("")
 
@@ -75,11 +76,11 @@ def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, 
     rights = reading.rights
     if route.kind == "models":
         return Admitted(reading, None, b"")
-    asks = read_json_facts(body) if route.kind == "json" else _read_form(head, body)
+    asks = read_json_facts(body) if route.kind == "json" else _read_other(route, head, body)
     if rights.models is not None and asks.model not in rights.models:
         raise _unknown_model(asks.model)
     model = generation.settings.aliases.get(asks.model)
-    if model is not None:
+    if model is not None and route.kind != "realtime":  # whose model stands in the target
         if route.kind != "json":
             raise ApiError("bad_request", "a model alias cannot be used in a form; use the model's own name")
         body = replace_model(body, model)
@@ -93,7 +94,7 @@ def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, 
 def _read_head(head: RequestHead, generation: Generation, wall_s: float) -> Reading:
     route = find_route(head.method, head.path)
     rights = _authenticate(head, generation, wall_s)
-    if route.kind != "models":
+    if route.kind not in ("models", "realtime"):
         _check_media_type(head, route)
     until_s = math.inf if rights.expires_at is None else rights.expires_at
     budget_ms = _budget_ms(head, rights, generation)
@@ -109,7 +110,8 @@ def _authenticate(head: RequestHead, generation: Generation, wall_s: float) -> T
             # One line would have to be chosen, and the engine might choose the other.
             raise ApiError("bad_request", "a key may be sent once: Authorization or X-Api-Key came twice")
         return _NO_RIGHTS
-    rights = tenants.authenticate(own.get(b"authorization", ()), wall_s, own.get(b"x-api-key", ()))
+    keys = own.get(b"x-api-key") or (offered_keys(head) if head.is_handshake else ())
+    rights = tenants.authenticate(own.get(b"authorization", ()), wall_s, keys)
     if rights is None:
         raise ApiError(
             "invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY",
@@ -130,7 +132,10 @@ def _check_media_type(head: RequestHead, route: Route) -> None:
         raise ApiError("unsupported_media_type", "this path takes application/json")
 
 
-def _read_form(head: RequestHead, body: bytes) -> BodyFacts:
+def _read_other(route: Route, head: RequestHead, body: bytes) -> BodyFacts:
+    if route.kind == "realtime":
+        check_handshake(head)
+        return BodyFacts(read_model(head.target), True, 0)
     return read_multipart_facts(body, head.first(b"content-type") or b"")
 
 

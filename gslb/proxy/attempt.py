@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gslb.proxy import failure
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.pool import ConnectFailed
+from gslb.proxy.realtime import try_switch
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.routing.health import Outcome
 from gslb.routing.load import Ticket
@@ -66,13 +67,14 @@ class Attempt:
             self._connect()
 
     def _connect(self) -> None:
+        self._first_byte_at_s = NEVER_S
         self._exchange.arm(NEVER_S)  # the pool bounds the connect itself
         self._task = self.pool.open(self._on_connected)
 
     def _on_connected(self, result: UpstreamConnection | ConnectFailed) -> None:
         self._task = None
         if isinstance(result, ConnectFailed):
-            self._exchange.attempt_failed(failure.connect_failure(result, self.decision.region))
+            self._exchange.attempt_failed(self, failure.connect_failure(result, self.decision.region))
         else:
             self._send(result)
 
@@ -112,7 +114,13 @@ class Attempt:
         fault = failure.status_failure(head.status, retry_after_s, own_key, self.decision.region)
         if fault is None:
             return False
-        return self._exchange.attempt_failed(fault, may_stay=fault.may_pass_back and self._exchange.attempts == 1)
+        may_stay = fault.may_pass_back and self._exchange.attempts == 1
+        return self._exchange.attempt_failed(self, fault, may_stay=may_stay)
+
+    def on_switch(self, head: ResponseHead, behind: bytes) -> bool:
+        """A 101: the answer to a handshake, if there was one."""
+        connection = self._connection
+        return connection is not None and try_switch(self._exchange, self, head, connection, behind)
 
     def on_payload(self, payload: bytes, is_complete: bool) -> None:
         """Body bytes up to the first content: hold them until the commit point, relay them behind it."""
@@ -131,14 +139,14 @@ class Attempt:
         if self._scanner is None:
             if is_complete and ABORTED in payload and self.head is not None and self.head.status == 200:
                 why = "the engine aborted the request"
-                self._exchange.attempt_failed(failure.error_event_failure(why, self.decision.region))
+                self._exchange.attempt_failed(self, failure.error_event_failure(why, self.decision.region))
                 return False
             self._first_content()
             return True
         verdict = self._scanner.feed(payload)
         if verdict is Verdict.ERROR:
             message = self._scanner.error_message
-            self._exchange.attempt_failed(failure.error_event_failure(message, self.decision.region))
+            self._exchange.attempt_failed(self, failure.error_event_failure(message, self.decision.region))
             return False
         if verdict is Verdict.CONTENT:
             self._first_content()
@@ -184,14 +192,14 @@ class Attempt:
             self._connect()
         else:
             why = "reset" if error is not None else "closed without a whole answer"
-            self._exchange.attempt_failed(failure.broken("reset", why, self.decision.region))
+            self._exchange.attempt_failed(self, failure.broken("reset", why, self.decision.region))
 
     def on_garbled(self, what: str) -> None:
         """What came is no HTTP answer."""
         if self.is_committed:
             self._exchange.cut("upstream_truncated", "protocol_error", what)
         else:
-            self._exchange.attempt_failed(failure.broken("protocol_error", what, self.decision.region))
+            self._exchange.attempt_failed(self, failure.broken("protocol_error", what, self.decision.region))
 
     def _note_load(self, value: bytes) -> None:
         exchange = self._exchange
@@ -202,6 +210,11 @@ class Attempt:
 
     # --- time and flow -----------------------------------------------------------------------------
 
+    @property
+    def due_s(self) -> float:
+        """The deadline armed last, up to the commit."""
+        return min(self._first_byte_at_s, self._commit_at_s)
+
     def on_deadline(self, now_s: float) -> None:
         """The deadline armed last has passed."""
         if self.is_committed:
@@ -210,7 +223,9 @@ class Attempt:
         elif self.head is not None and self._commit_at_s <= now_s < self._first_byte_at_s:
             self._commit_unless_doubted(now_s)
         else:
-            self._exchange.attempt_failed(failure.broken("timeout", "no first byte in time", self.decision.region))
+            self._exchange.attempt_failed(
+                self, failure.broken("timeout", "no first byte in time", self.decision.region)
+            )
 
     def _commit_unless_doubted(self, now_s: float) -> None:
         """A queued stream waits long enough for its head to go out; but while others find its endpoint ill, it
@@ -220,7 +235,7 @@ class Attempt:
             self._commit(False)
             return
         fault = failure.broken("timeout", "silent, and its endpoint is ill", self.decision.region)
-        if not exchange.attempt_failed(fault, may_stay=True):
+        if not exchange.attempt_failed(self, fault, may_stay=True):
             self._commit_at_s = now_s + _DOUBT_S
             exchange.arm(min(self._first_byte_at_s, self._commit_at_s))
 

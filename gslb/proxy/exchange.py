@@ -8,7 +8,7 @@ or of the deadline ring.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from gslb.errors import ApiError, error_event
@@ -17,8 +17,12 @@ from gslb.proxy.admission import Admitted, admit
 from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.generation import Generation
+from gslb.proxy.hedge import Hedging, Race, race_for
+from gslb.proxy.next_endpoint import next_endpoint
 from gslb.proxy.pool import EndpointPool
+from gslb.proxy.realtime import handshake_request
 from gslb.proxy.record import write_record
+from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
 from gslb.routing.router import Decision, Refusal, one_line
 from gslb.wire.http1 import LAST_CHUNK, RequestHead, chunk, client_head, upstream_head
@@ -38,11 +42,11 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_clock", "_held_bytes", "_is_chunked", "_is_done", "_is_paused", "_lost_races", "_moved_at_s",
-        "_total_at_s", "_unsent", "_write", "admitted", "attempts", "bytes_in", "bytes_out", "client",
-        "explanation", "failures", "fence", "generation", "head", "home", "is_event_stream", "predicted_ms",
-        "reason", "request_id", "served_endpoint", "served_region", "started_s", "status", "tail", "tried",
-        "ttft_s",
+        "_attempt", "_clock", "_hedging", "_held_bytes", "_is_chunked", "_is_done", "_is_paused", "_lost_races",
+        "_moved_at_s", "_race", "_total_at_s", "_tunnel", "_unsent", "_wake_at_s", "_write", "admitted",
+        "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures", "fence", "generation", "head",
+        "home", "is_event_stream", "predicted_ms", "reason", "request_id", "served_endpoint", "served_region",
+        "started_s", "status", "tail", "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -54,9 +58,11 @@ class Exchange:
         self.started_s = now_s
         self.admitted: Admitted | None = None
         self._held_bytes = 0
-        self._total_at_s = NEVER_S
+        self._total_at_s = self._wake_at_s = NEVER_S
         # its attempts
         self._attempt: Attempt | None = None
+        self._race: Race | None = None
+        self._hedging: Hedging | None = None
         self.attempts = 0
         self.tried: list[str] = []
         self.failures: list[failure.Failure] = []
@@ -67,6 +73,7 @@ class Exchange:
         self._clock = generation.door.deadlines
         self._moved_at_s = now_s
         self._unsent = b""
+        self._tunnel: Tunnel | None = None
         self._is_chunked = False
         self._is_paused = False
         # for the record
@@ -115,25 +122,45 @@ class Exchange:
             self.fence = choice.fence
             raise failure.refusal_error(choice)
         generation.retry_budget.request(self.started_s)
+        if generation.hedging is not None and admitted.facts.is_stream and not self.head.is_handshake:
+            self._hedging = generation.hedging
         if generation.timeouts.total is not None:
-            self._total_at_s = self.started_s + generation.timeouts.total
+            self._total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
         return choice
 
     # --- attempts ----------------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> None:
+        attempt = self.next_attempt(decision)
+        if attempt is None:
+            self._decide_again(decision)
+            return
+        self._attempt = attempt
+        now_s = self.client.now_s()
+        if self._hedging is not None:
+            self._wake_at_s = min(self._total_at_s, now_s + self._hedging.after_s)
+        attempt.start(now_s)
+
+    def next_attempt(self, decision: Decision) -> Attempt | None:
+        """One more attempt, counted and not yet started; None when its endpoint has no place left."""
         assert self.admitted is not None
         assert self.admitted.facts is not None
         view = decision.option.view
         ticket = view.own.open_ticket(self.admitted.facts.prompt_tokens, view.endpoint.capacity)
         if ticket is None:
-            self._decide_again(decision)
-            return
+            return None
         self.attempts += 1
         self.home = decision.home
-        attempt = self._attempt = Attempt(self, decision, ticket)
+        attempt = Attempt(self, decision, ticket)
         self.tried.append(attempt.key)
-        attempt.start(self.client.now_s())
+        return attempt
+
+    def _end_race(self, kept: Attempt | None) -> None:
+        """Whatever is not `kept` is aborted."""
+        race, self._race = self._race, None
+        if race is not None:
+            race.end(kept)
+            self._attempt = kept
 
     def _decide_again(self, lost: Decision) -> None:
         """Another worker took the last place at the endpoint of `lost` since that was decided."""
@@ -143,7 +170,7 @@ class Exchange:
         choice: Decision | Refusal | None = Refusal("saturated", "every place is taken", None, 1.0, lost.home)
         if self._lost_races <= _MOST_LOST_RACES:
             if self.failures:
-                choice = self._elsewhere(self.failures)
+                choice = self.elsewhere(self.failures, self.client.now_s())
             else:
                 router = self.generation.router
                 snapshot = self.generation.door.fleet.snapshot
@@ -162,6 +189,8 @@ class Exchange:
         assert admitted is not None
         # Without tenants gslb is transparent: the client's key is for the endpoint (DESIGN section 3).
         is_transparent = not pool.has_key and self.generation.settings.tenants is None
+        if self.head.is_handshake:
+            return handshake_request(self, pool, admitted.reading.keys if is_transparent else None)
         return upstream_head(
             self.head, pool.base_path, pool.fields, admitted.reading.keys if is_transparent else b"",
             len(admitted.body), self.client.forwarded_for, self.client.proto, self.request_id,
@@ -180,13 +209,19 @@ class Exchange:
         timeouts = self.generation.timeouts
         return timeouts.first_byte if self.admitted.facts.is_stream else timeouts.answer
 
-    def attempt_failed(self, fault: failure.Failure, *, may_stay: bool = False) -> bool:
+    def attempt_failed(self, attempt: Attempt, fault: failure.Failure, *, may_stay: bool = False) -> bool:
         """An attempt failed before the commit point: go to the next endpoint, or tell the client.
 
         With `may_stay` it is no failure when nobody else may be asked: returns False, and the attempt goes on.
         """
-        attempt = self._attempt
-        if attempt is None:
+        if self._attempt is None:
+            return True
+        if self._race is not None:
+            kept = self._race.other(attempt)
+            attempt.close(fault.result, fault.outcome, fault.why)
+            self.failures.append(fault)
+            self._end_race(kept)
+            self.arm(kept.due_s)
             return True
         following = self._next_decision(fault)
         if following is None and may_stay:
@@ -202,36 +237,20 @@ class Exchange:
 
     def _next_decision(self, fault: failure.Failure) -> Decision | None:
         """Where to go after `fault`, within attempts, fences, replay rule and budget; None: nowhere."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
         generation = self.generation
-        facts = self.admitted.facts
-        snapshot = generation.door.fleet.snapshot
         now_s = self.client.now_s()
         if now_s >= self._total_at_s or not fault.may_retry(generation.failover.replay):
             return None
-        last_resorts = generation.router.last_resorts(facts, snapshot)
-        if self.attempts >= max(generation.failover.max_attempts, last_resorts):
-            return None
-        following = self._elsewhere((*self.failures, fault))
+        following = self.elsewhere((*self.failures, fault), now_s)
         if following is None or fault.never_sent or generation.retry_budget.try_retry(now_s):
             return following
         return None
 
-    def _elsewhere(self, failures: Sequence[failure.Failure]) -> Decision | None:
-        """The best endpoint not tried yet."""
+    def elsewhere(self, failures: Iterable[failure.Failure], now_s: float) -> Decision | None:
+        """The next endpoint of all that may still be tried."""
         assert self.admitted is not None
         assert self.admitted.facts is not None
-        generation = self.generation
-        snapshot = generation.door.fleet.snapshot
-        by_region: dict[str, int] = {}
-        for failed in failures:
-            by_region[failed.region] = by_region.get(failed.region, 0) + 1
-        # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
-        strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
-        return generation.router.next_attempt(
-            self.admitted.facts, snapshot, self.client.now_s(), [*self.tried, *strangers], by_region
-        )
+        return next_endpoint(self.generation, self.admitted.facts, self.tried, failures, now_s)
 
     # --- the answer, from the attempt --------------------------------------------------------------
 
@@ -242,6 +261,10 @@ class Exchange:
 
     def commit(self, attempt: Attempt, held: bytes, is_complete: bool) -> None:
         """This attempt's answer is the answer: write its head and what was held of its body."""
+        race = self._race
+        if race is not None:
+            self._end_race(attempt)
+        self._wake_at_s = self._total_at_s
         head = attempt.head
         decision = attempt.decision
         client = self.client
@@ -251,12 +274,10 @@ class Exchange:
         is_http10 = self.head.is_http10
         self._is_chunked = head.content_length is None and head.has_body and not is_http10
         self._note_served(attempt)
+        if race is not None and attempt is race.second and decision.region != decision.home:
+            self.reason = "hedge"
         self.predicted_ms = decision.edge_ttft_ms
-        fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
-            self.request_id, decision.region.encode(), self.attempts,
-        )  # fmt: skip
-        if self.explanation is not None:
-            fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
+        fields = self.own_fields(decision)
         self._unsent = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
         self._write = client.writer()
         self._drop_body()
@@ -264,6 +285,32 @@ class Exchange:
         if not (self._is_done or self._is_paused):
             limit_s = attempt.first_token_limit_s
             self.arm(client.now_s() + self.generation.timeouts.between_bytes if limit_s is None else limit_s)
+
+    def own_fields(self, decision: Decision) -> bytes:
+        """The lines gslb adds to an endpoint's answer."""
+        fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
+            self.request_id, decision.region.encode(), self.attempts,
+        )  # fmt: skip
+        if self.explanation is not None:
+            fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
+        return fields
+
+    def begin_tunnel(self, attempt: Attempt, tunnel: Tunnel) -> None:
+        """This attempt's 101 is the answer: from here on it is bytes both ways."""
+        self._tunnel = tunnel
+        self.status = 101
+        self._note_served(attempt)
+        self.predicted_ms = attempt.decision.edge_ttft_ms
+        self.first_content()
+
+    def tunnel_done(self, tunnel: Tunnel, outcome: str, result: str, blame: Outcome, why: str) -> None:
+        """The tunnel has ended; the client is closed as cleanly as the endpoint closed."""
+        self.bytes_in, self.bytes_out = tunnel.bytes_in, tunnel.bytes_out
+        if self._attempt is not None:
+            self._attempt.close(result, blame, why)
+        if result == "reset":
+            self.client.close_unclean()
+        self._end(outcome, keep_alive=False)
 
     def relay(self, payload: bytes, is_complete: bool) -> None:
         """Write more of the answer in the client's framing, one write per call: this runs for every token."""
@@ -326,21 +373,36 @@ class Exchange:
     # --- time, flow control, and the client leaving -------------------------------------------------
 
     def arm(self, deadline_s: float) -> None:
-        """Set this exchange's deadline, never past the total limit."""
-        self.client.arm(min(deadline_s, self._total_at_s))
+        """Set this exchange's deadline, never past the total limit or the time to hedge."""
+        if self._race is not None:
+            deadline_s = self._race.due_s
+        self.client.arm(min(deadline_s, self._wake_at_s))
 
     def on_deadline(self, now_s: float) -> None:
         """The deadline passed while this exchange runs."""
         attempt = self._attempt
-        if self._is_paused:
+        if self._tunnel is not None:
+            self._tunnel.on_deadline(now_s, now_s >= self._total_at_s)
+        elif self._is_paused:
             self.client.abort()  # it took no byte for too long; connection_lost follows
         elif attempt is not None and now_s >= self._total_at_s:
             # The operator's limit for all attempts together says nothing about the one that runs now.
             why = "the total time is over"
+            self._end_race(attempt)
             if attempt.is_committed:
                 self.cut("timeout", "timeout", why, Outcome.NEUTRAL)
             else:
-                self.attempt_failed(failure.out_of_time(why, attempt.decision.region))
+                self.attempt_failed(attempt, failure.out_of_time(why, attempt.decision.region))
+        elif self._race is not None:
+            late = self._race.late(now_s)
+            if late is not None:
+                late.on_deadline(now_s)  # which ends the race, one way or the other
+            else:
+                self.arm(self._race.due_s)
+        elif attempt is not None and self._wake_at_s <= now_s < attempt.due_s:
+            self._wake_at_s = self._total_at_s
+            self._race = race_for(self, self._hedging, attempt, now_s)
+            self.arm(attempt.due_s)
         elif attempt is not None:
             attempt.on_deadline(now_s)
 
@@ -348,6 +410,7 @@ class Exchange:
         """The client left: abort upstream now, try nobody else, blame nobody (FC-12)."""
         if self._is_done:
             return
+        self._end_race(self._attempt)
         self.status = 499
         if self._attempt is not None:
             self._note_served(self._attempt)
@@ -359,7 +422,10 @@ class Exchange:
         attempt = self._attempt
         if attempt is None:
             return
-        if attempt.is_committed:
+        self._end_race(attempt)
+        if self._tunnel is not None:
+            self._tunnel.stop()
+        elif attempt.is_committed:
             self.cut("upstream_truncated", "aborted", "shutting down", Outcome.NEUTRAL)
         else:
             self._attempt = None
@@ -369,7 +435,7 @@ class Exchange:
     def _note_served(self, attempt: Attempt) -> None:
         self.served_region = attempt.decision.region
         self.served_endpoint = attempt.key
-        is_moved = self.attempts > 1 and attempt.decision.region != attempt.decision.home
+        is_moved = self.failures and attempt.decision.region != attempt.decision.home
         self.reason = "failover" if is_moved else attempt.decision.reason
 
     def pause(self) -> None:

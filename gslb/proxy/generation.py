@@ -22,6 +22,7 @@ from gslb.errors import ApiError
 from gslb.policy.quota import ConcurrencyLimit, ConnectionLimit
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
+from gslb.proxy.hedge import Hedging
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
 from gslb.routing.health import HealthMarks
@@ -99,6 +100,8 @@ class Generation:
         self.pools = pools
         budget = config.routing.failover.retry_budget
         self.retry_budget = RetryBudget(budget.share, ceil(budget.floor / door.processes))
+        hedge = config.routing.failover.hedge
+        self.hedging = None if hedge.after is None else Hedging(hedge.after, hedge.share)
         self.budget_ms = None if config.routing.latency_budget is None else config.routing.latency_budget * 1000
         self._models: dict[tuple[int, frozenset[str] | None], list[dict[str, Any]]] = {}
 

@@ -201,7 +201,9 @@ class ClientConnection(asyncio.Protocol):
         self._reader.feed(data)
         if self._exchange is None:
             self._pump()
-        if len(self._reader.ready) > _MAX_PIPELINED and self._transport is not None:
+        reader = self._reader
+        is_early = reader.behind is not None and len(reader.behind) > _WRITE_HIGH_BYTES
+        if (len(reader.ready) > _MAX_PIPELINED or is_early) and self._transport is not None:
             self._transport.pause_reading()
 
     def _read_proxy_head(self, data: bytes) -> bytes:
@@ -324,6 +326,12 @@ class ClientConnection(asyncio.Protocol):
         """The shortest way to write, for as long as the running exchange is not done."""
         return self.write if self._transport is None else self._transport.write
 
+    def lend(self) -> tuple[asyncio.Transport, bytes]:
+        """Give the transport to a tunnel, with what the client has sent behind its handshake."""
+        behind = bytes(self._reader.behind or b"")
+        self._reader.behind = bytearray()
+        return cast(asyncio.Transport, self._transport), behind
+
     def error_body(self, error: ApiError, head: RequestHead, fields: list[Field]) -> bytes:
         """The body of `error` in the path's dialect; adds Retry-After where the error knows one."""
         if error.retry_after_s is not None:
@@ -348,7 +356,7 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is None or self._is_closing:
             return
         exchange = self._exchange
-        if exchange is not None and exchange.head.is_http10:
+        if exchange is not None and (exchange.head.is_http10 or exchange.status == 101):
             sock = self._transport.get_extra_info("socket")
             if sock is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

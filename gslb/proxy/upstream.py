@@ -34,6 +34,10 @@ class Asker(Protocol):
     def on_payload(self, payload: bytes, is_complete: bool) -> None:
         """Body bytes without framing (may be empty when only the end arrived)."""
 
+    def on_switch(self, head: ResponseHead, behind: bytes) -> bool:
+        """The endpoint answers with another protocol (the head is not finished yet), `behind` being its first
+        bytes. True when the asker takes the connection for it; else the answer is garbled."""
+
     def on_lost(self, error: Exception | None) -> None:
         """The connection ended before the answer did."""
 
@@ -100,6 +104,12 @@ class UpstreamConnection(asyncio.Protocol):
         """From now on the body goes to `sink` instead of the asker's `on_payload`: one step less per token."""
         self._sink = sink
 
+    def lend(self) -> asyncio.Transport:
+        """Give the transport away: this connection carries no HTTP any more."""
+        self.asker = None
+        self._sink = _to_nobody
+        return cast(asyncio.Transport, self.transport)
+
     def abort(self) -> None:
         """Drop the connection at once: that is how vLLM learns to free the GPU."""
         self.asker = None
@@ -131,7 +141,11 @@ class UpstreamConnection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._head_is_new and self.asker is not None and self._head is not None:
+                self.has_answered = True
+                if self.asker.on_switch(self._head, data[upgrade.args[0] :]):
+                    return
             fault = "an upgrade nobody asked for"
         except httptools.HttpParserError as error:
             fault = f"no HTTP answer ({type(error).__name__})"

@@ -23,7 +23,7 @@ OWN_FIELDS = frozenset(
         b"content-length", b"content-type", b"content-encoding", b"expect", b"x-forwarded-for", b"forwarded",
         b"x-forwarded-proto", b"x-forwarded-host", b"x-real-ip", b"via", b"x-request-id", b"authorization",
         b"x-api-key", b"api-key", b"x-gslb-latency-budget-ms", b"x-gslb-session", b"x-gslb-region",
-        b"x-gslb-priority", b"x-gslb-explain",
+        b"x-gslb-priority", b"x-gslb-explain", b"sec-websocket-protocol",
     )
 )  # fmt: skip
 """Request fields gslb reads, replaces or ends: none of them passes by itself."""
@@ -62,8 +62,8 @@ class RequestHead:
     """
 
     __slots__ = (
-        "content_length", "expects_continue", "is_chunked", "is_http10", "keep_alive", "method", "nominated",
-        "own", "passed", "passed_lines", "path", "reading", "target", "version",
+        "content_length", "expects_continue", "is_chunked", "is_handshake", "is_http10", "keep_alive", "method",
+        "nominated", "own", "passed", "passed_lines", "path", "reading", "target", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -76,6 +76,8 @@ class RequestHead:
         self.content_length: int | None = None
         self.is_chunked = False
         self.expects_continue = False
+        self.is_handshake = False
+        """Offers a WebSocket: what comes behind it is not HTTP."""
         self.passed: list[Field] = []
         self.passed_lines: bytes | None = None
         self.reading: object = None
@@ -177,15 +179,12 @@ def upstream_head(
 ) -> bytes:
     """The head an endpoint gets for a client's request. `endpoint_lines` are its Host and key, `key_lines` the
     client's own key where it passes; all lines end in CRLF."""
-    lines = head.passed_lines
-    if lines is None:  # a head that repeats on its connection keeps them
-        lines = head.passed_lines = _passed_lines(head)
     return (
         b"%b %b%b HTTP/1.1\r\n%b%b%bContent-Length: %d\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n"
         b"X-Request-Id: %b\r\n\r\n"
     ) % (
-        head.method, base_path, head.target, endpoint_lines, key_lines, lines, body_bytes, forwarded_for, proto,
-        request_id,
+        head.method, base_path, head.target, endpoint_lines, key_lines, request_lines(head), body_bytes,
+        forwarded_for, proto, request_id,
     )  # fmt: skip
 
 
@@ -199,8 +198,14 @@ def key_lines(head: RequestHead) -> bytes:
     )
 
 
+def request_lines(head: RequestHead) -> bytes:
+    """The lines that depend on the head alone; a head that repeats on its connection keeps them."""
+    if head.passed_lines is None:
+        head.passed_lines = _passed_lines(head)
+    return head.passed_lines
+
+
 def _passed_lines(head: RequestHead) -> bytes:
-    """The lines that depend on the head alone."""
     lines = [b"%b: %b\r\n" % field for field in head.passed]
     own = head.own
     if (content_type := own.get(b"content-type")) is not None and b"content-type" not in head.nominated:

@@ -13,7 +13,7 @@ from gslb.errors import ApiError
 _BYTES_PER_TOKEN = 4
 """English prose in common BPE vocabularies; other scripts have more tokens a character, but more bytes too."""
 _PER_MESSAGE_TOKENS = 4
-_MAX_MODEL_CHARS = 256
+MAX_MODEL_CHARS = 256
 _MAX_LEVELS = 8
 """Prompts nest no deeper (lists of messages of parts); what does is not counted."""
 
@@ -40,7 +40,7 @@ def read_json_facts(body: bytes) -> BodyFacts:
     model = tree.get("model")
     if model is None:
         raise ApiError("bad_request", "the request names no model", param="model")
-    if not isinstance(model, str) or not model or len(model) > _MAX_MODEL_CHARS:
+    if not isinstance(model, str) or not model or len(model) > MAX_MODEL_CHARS:
         raise ApiError("bad_request", "model must be a non-empty string of at most 256 characters", param="model")
     return BodyFacts(model, tree.get("stream") is True, _prompt_tokens(tree))
 
@@ -135,7 +135,7 @@ def read_multipart_facts(body: bytes, content_type: bytes) -> BodyFacts:
         if blank and name is not None and name[1] in (b"model", b"stream"):
             fields[name[1]] = value.removesuffix(b"\r\n")
     model = fields.get(b"model", b"")
-    if not model or len(model) > _MAX_MODEL_CHARS:
+    if not model or len(model) > MAX_MODEL_CHARS:
         raise ApiError("bad_request", "the form names no model", param="model")
     return BodyFacts(model.decode("utf-8", "replace"), fields.get(b"stream") == b"true", 0)
 

@@ -13,7 +13,8 @@ from gslb.errors import ApiError, Dialect
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One passed path: its error dialect and body kind (`json`, `multipart`, or `models`: served here)."""
+    """One passed path: its error dialect and body kind (`json`, `multipart`, `models`: served
+    here, or `realtime`: a WebSocket)."""
 
     kind: str
     dialect: Dialect = Dialect.OPENAI
@@ -36,6 +37,8 @@ ROUTES: dict[bytes, Route] = {
 }
 _MODELS = Route("models")
 _MODELS_PATH = b"/v1/models"
+REALTIME_PATH = b"/v1/realtime"
+_REALTIME = Route("realtime")
 
 
 def find_route(method: bytes, path: bytes) -> Route:
@@ -49,6 +52,10 @@ def find_route(method: bytes, path: bytes) -> Route:
         if method in (b"GET", b"HEAD"):
             return _MODELS
         raise _wrong_method(method, b"GET, HEAD")
+    if path == REALTIME_PATH:
+        if method == b"GET":
+            return _REALTIME
+        raise _wrong_method(method, b"GET")
     raise ApiError("not_found", "this path is not served here; see the list of passed paths in the README")
 
 

@@ -37,6 +37,7 @@ from gslb.errors import ApiError
 from gslb.wire.body_budget import BodyBudget
 from gslb.wire.http1 import RequestHead, finish_head
 from gslb.wire.paths import ROUTES
+from gslb.wire.websocket import is_offer
 
 IDLE, IN_HEAD, IN_BODY = range(3)
 
@@ -53,12 +54,13 @@ class RequestReader:
 
     `stage` tells what the connection waits for; `wants_continue` that a client awaits `100 Continue`. Bodies are
     held of `budget`: whoever takes a request from `ready` lets its body go there, `close` what is left here.
+    Behind a WebSocket handshake nothing is HTTP any more: what comes is kept in `behind`.
     """
 
     __slots__ = (
         "_body", "_body_bytes", "_body_limit_bytes", "_budget", "_count_limit", "_fields", "_form_limit_bytes",
         "_head_bytes", "_head_limit_bytes", "_is_resuming", "_is_upgrading", "_known", "_lessons", "_parser",
-        "_unfinished_bytes", "fault", "head", "ready", "stage", "wants_continue",
+        "_unfinished_bytes", "behind", "fault", "head", "ready", "stage", "wants_continue",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +82,7 @@ class RequestReader:
         self.fault: ApiError | None = None
         self.stage = IDLE
         self.wants_continue = False
+        self.behind: bytearray | None = None
         self._known: tuple[bytes, bytes, RequestHead] | None = None
         self._lessons = 0
         # the request being received
@@ -95,7 +98,9 @@ class RequestReader:
         """Take in bytes as they came, cut anywhere."""
         if self.fault is not None:
             return
-        if self.stage != IDLE:
+        if self.behind is not None:
+            self.behind += data
+        elif self.stage != IDLE:
             self._parse(data)
         elif not self._repeats(data):
             waiting = len(self.ready)
@@ -146,6 +151,8 @@ class RequestReader:
                 break
             except httptools.HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
+                if self._takes_handshake(data):
+                    break
                 self._ignore_upgrade()
             except httptools.HttpParserError:
                 self._refuse(ApiError("bad_request", "the request is not well-formed HTTP/1.1", is_framing=True))
@@ -174,6 +181,20 @@ class RequestReader:
         route = ROUTES.get(head.path)
         is_form = route is not None and route.kind == "multipart"
         return self._form_limit_bytes if is_form else self._body_limit_bytes
+
+    def _takes_handshake(self, behind: bytes) -> bool:
+        """True when a WebSocket is offered: the last request of this connection, whatever becomes of it."""
+        head = self.head
+        if head is None or self.fault is not None or not is_offer(head):
+            return False
+        head.is_handshake = True
+        head.keep_alive = False
+        self.behind = bytearray(behind)
+        self.head = None
+        self.stage = IDLE
+        self.wants_continue = False
+        self.ready.append((head, b""))
+        return True
 
     def _ignore_upgrade(self) -> None:
         """Go on with the body of a request whose offered upgrade is ignored (RFC 9110 7.8): the parser stopped

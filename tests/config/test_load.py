@@ -208,6 +208,7 @@ def test_fc28_a_bom_is_no_problem() -> None:
         ("routing: {order: [eu, uss]}", "f:4:23 routing.order[1]", "did you mean 'us'?"),
         ("routing: {policy: ordered}", "f:4:19 routing.policy", "needs `routing.order`"),
         ("routing: {gate: {shut: 0.5}}", "f:4:17 routing.gate", "below shut"),
+        ("routing: {failover: {replay: connect_only, hedge: {after: 1s}}}", "f:4:21 routing.failover", "hedge"),
         ("health: {timeout: 3s}", "f:4:9 health", "must not exceed interval"),
         ("health: {interval: 0s}", "f:4:20 health.interval", "more than 0"),
         ("timeouts: {total: 2.5}", "f:4:19 timeouts.total", "needs a unit"),

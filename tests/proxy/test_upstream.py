@@ -85,6 +85,9 @@ class Waiter:
         assert not self.end
         self.end = "lost"
 
+    def on_switch(self, head: ResponseHead, behind: bytes) -> bool:
+        return False
+
     def on_garbled(self, what: str) -> None:
         assert not self.end
         self.end = "garbled"

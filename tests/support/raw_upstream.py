@@ -1,7 +1,8 @@
 """An upstream that plays scripts byte by byte and records every byte and connection it sees.
 
 A script is a sequence of steps, one script per request: `bytes` are sent, a number is waited for (seconds), an
-`asyncio.Event` is waited for, FIN and RST end the connection, HANG waits until the far end leaves.
+`asyncio.Event` is waited for, FIN and RST end the connection, HANG waits until the far end leaves, ECHO sends back
+what comes behind a WebSocket's handshake until then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tests.support.raw_client import FIN, RST, Tap, until
 
-HANG = "hang"
+HANG, ECHO = "hang", "echo"
 Step = bytes | float | int | str | asyncio.Event
 Script = Sequence[Step]
 
@@ -92,6 +93,9 @@ class Link(Tap):
         self._todo: deque[Script] = deque()
         self._player: asyncio.Task[None] | None = None
         self.requests = 0
+        self.tunnelled: bytearray | None = None
+        """What came behind a WebSocket's handshake."""
+        self._is_echoing = False
         self.ended_at_s = 0.0
         self.sent_bytes = 0
 
@@ -104,10 +108,19 @@ class Link(Tap):
             self._play(self._upstream.on_connect)
 
     def on_data(self, data: bytes) -> None:
+        if self.tunnelled is not None:
+            self.tunnelled += data
+            if self._is_echoing:
+                self.write(data)
+            return
         self._buffer += data
         while (request := self._take_request()) is not None:
             self.requests += 1
-            if request.line.startswith(b"GET "):
+            if request.line.startswith(b"GET /v1/realtime"):
+                self.tunnelled, self._buffer = self._buffer, bytearray()
+                self._upstream.requests.append(request)
+                self._play(self._upstream.next_script())
+            elif request.line.startswith(b"GET "):
                 self._play([self._upstream.page(request.line.split(b" ")[1])])
             else:
                 self._upstream.requests.append(request)
@@ -160,7 +173,10 @@ class Link(Tap):
             case "rst":
                 self.reset()
                 await until(lambda: self.is_closed)
-            case "hang":
+            case "hang" | "echo":
+                if step == ECHO:
+                    self._is_echoing = True
+                    self.write(bytes(self.tunnelled or b""))
                 await until(lambda: self.is_closed or self.ended, "the far end to leave", 60)
             case float() | int():
                 await asyncio.sleep(step)

@@ -352,12 +352,12 @@ async def test_slow_clients_do_not_hold_up_others(edge: MakeEdge, upstream: Make
         assert found.status == 200
 
 
-async def test_a_websocket_offer_is_no_upgrade(edge: MakeEdge, upstream: MakeUpstream) -> None:
+async def test_a_websocket_offer_elsewhere_is_no_upgrade(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream()
     running = await edge({"eu": [one]})
     client = await running.connect()
     fields = (("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "x"))
-    found = await client.ask(request(method="GET", path="/v1/realtime", fields=fields) + ASK)
+    found = await client.ask(request(method="GET", path="/v1/real", fields=fields) + ASK)
     assert found.status == 404
     assert (await client.whole(client.expect())).status == 200
 
