@@ -119,7 +119,9 @@ def edge_config(upstreams: Sequence[int], run: Path, workers: int, **sections: A
         "workers": workers,
         "geo": {"trusted_proxies": ["127.0.0.0/8"]},
         "regions": {
-            name: {"location": REGIONS[name], "endpoints": members} for name, members in endpoints.items() if members
+            name: {"location": REGIONS[name], "endpoints": members}
+            for name, members in endpoints.items()
+            if members
         },
         "observability": {"access_log": str(run / "access.log")},
         **sections,

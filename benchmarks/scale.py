@@ -242,7 +242,7 @@ def claims_of(plan: Plan, found: Found) -> list[Claim]:
     worker_mb = (found.idle_worker_rss + _CLAIM_STREAMS * stream_bytes(plan, found)) / 1e6
     return [
         none_of("streams that failed", found.errors),
-        Claim("streams left by their clients, ended by the upstream with [DONE]", f"{found.left:,}, {found.ended:,}",
+        Claim("streams left by clients, ended with [DONE]", f"{found.left:,}, {found.ended:,}",
               f"{plan.streams // 2:,}, {plan.streams - plan.streams // 2:,}",
               (found.left, found.ended) == (plan.streams // 2, plan.streams - plan.streams // 2)),
         Claim("in flight at rest: gslb's word is the truth",
@@ -270,10 +270,11 @@ def _figures(
             parts.append(f"p{share * 100:g} {own - bare:+.2f} ({own:.2f} - {bare:.2f})")
         return ", ".join(parts)
 
+    event_us = found.cpu_share * 1e6 / max(found.events_per_s, 1e-9)
     return {
         "streams, workers": f"{plan.streams:,}, {plan.workers} ({found.processes} processes)",
         "events a second": f"{found.events_per_s:,.0f}",
-        "CPU": f"{found.cpu_share:.1%} of a core, {found.cpu_share * 1e6 / max(found.events_per_s, 1e-9):.0f} us an event",
+        "CPU": f"{found.cpu_share:.1%} of a core, {event_us:.0f} us an event, probes and scrapes in it",
         "RSS idle, held": f"{found.idle_rss / 1e6:.1f} MB, {found.held_rss / 1e6:.1f} MB",
         "RSS of the largest process": f"{found.held_worker_rss / 1e6:.1f} MB",
         "RSS a stream": f"{stream_bytes(plan, found) / 1e3:.1f} kB",
@@ -293,7 +294,8 @@ def run_scale(plan: Plan, run: Path) -> tuple[Found, tuple[Delays, Delays], tupl
 
         def started(module: str, *arguments: str) -> list[Talker]:
             processes = [
-                stack.enter_context(helper(module, *arguments, run=run, on_cores=others)) for _ in range(plan.helpers)
+                stack.enter_context(helper(module, *arguments, run=run, on_cores=others))
+                for _ in range(plan.helpers)
             ]
             return [Talker(process, log) for process in processes]
 
@@ -312,7 +314,9 @@ def run_scale(plan: Plan, run: Path) -> tuple[Found, tuple[Delays, Delays], tupl
 @click.command()
 @click.option("--streams", type=click.IntRange(2), default=10_000, show_default=True)
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--hold-s", type=click.FloatRange(1), default=60.0, show_default=True, help="How long to look at them.")
+@click.option(
+    "--hold-s", type=click.FloatRange(1), default=60.0, show_default=True, help="How long to look at them."
+)
 @click.option("--events-per-s", type=click.FloatRange(0.01), default=0.2, show_default=True,
               help="Pace of each stream.")  # fmt: skip
 @click.option("--open-per-s", type=click.FloatRange(1), default=300.0, show_default=True)
@@ -320,15 +324,15 @@ def run_scale(plan: Plan, run: Path) -> tuple[Found, tuple[Delays, Delays], tupl
               help="Upstream processes, and as many that load.")  # fmt: skip
 @click.option("--json", "json_path", metavar="FILE|-", help="Everything as one object; - is standard output.")
 def main(json_path: str | None, **options: Any) -> None:
-    """Hold many streams open; only the loopback is used. Exit code 1 when a claim fails, 2 when they do not fit."""
+    """Hold many streams open, on the loopback. Exit code 1 when a claim fails, 2 when they do not fit."""
     stop_on_sigterm()
     plan = Plan(**options)
     allowed, needed = raise_file_limit(), files_needed(plan)
     if needed > allowed:
         share = 2.0 if plan.workers == 1 else min(1.0, _UNEVEN / plan.workers) * 2
         raise click.UsageError(
-            f"{plan.streams:,} streams need {needed:,} open files in one process, and {allowed:,} are allowed here: "
-            f"raise the hard limit (ulimit -Hn {needed}, LimitNOFILE=), take more workers, or "
+            f"{plan.streams:,} streams need {needed:,} open files in one process, and {allowed:,} are allowed "
+            f"here: raise the hard limit (ulimit -Hn {needed}, LimitNOFILE=), take more workers, or "
             f"--streams {math.floor((allowed - _SPARE_FILES) / share)}"
         )
     console = Console(stderr=json_path == "-")

@@ -1,4 +1,4 @@
-"""gslb for a long time among failing upstreams, leaving clients and reloads: does it lose, leak or mix anything up?
+"""gslb for long among failing upstreams, leaving clients and reloads: does it lose, leak or mix anything up?
 
 `python -m benchmarks.soak --minutes 30`; benchmarks/README.md tells what is claimed and how it is judged.
 """
@@ -214,7 +214,7 @@ def claims_of(
               f"{story.reloads + 1} or more, 0",
               generations >= story.reloads + 1 and not after.reload_failures),
         none_of("tracebacks", logged["tracebacks"]),
-        Claim("open files at rest, before and after", f"{rest_before}, {rest_after}", f"+ {_FILES_AT_REST} at most",
+        Claim("open files at rest: before, after", f"{rest_before}, {rest_after}", f"+ {_FILES_AT_REST} at most",
               rest_after <= rest_before + _FILES_AT_REST),
         *_slopes(sampler),
     ]  # fmt: skip
@@ -228,7 +228,9 @@ def _slopes(sampler: Sampler) -> list[Claim]:
     ]
     if sampler.samples[-1].at_s >= _JUDGED_FROM_S - 2 * _SAMPLE_S:
         return found
-    return [Claim(one.name, one.value, f"{one.limit}, from {_JUDGED_FROM_S / 60:g} minutes on", None) for one in found]
+    return [
+        Claim(one.name, one.value, f"{one.limit}, from {_JUDGED_FROM_S / 60:g} minutes on", None) for one in found
+    ]
 
 
 def _figures(story: Story, sampler: Sampler, logged: dict[str, int], others: float) -> dict[str, str]:

@@ -92,7 +92,7 @@ class Connection(asyncio.Protocol):
             self.leave()
         self._end(True)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_open = False
         self._end(False)
 

@@ -30,7 +30,7 @@ AFTER is one of them."""
 
 
 def draw_fate(rng: Random, break_share: float, sick: Fate | None) -> Fate:
-    """The fate of one attempt: a break with `break_share`, and `sick` for half of what is left when there is one."""
+    """The fate of one attempt: a break with `break_share`; of the others `sick`, where there is one, for half."""
     if rng.random() < break_share:
         return rng.choice(BREAKS)
     return sick if sick is not None and rng.random() < 0.5 else Fate.GOOD

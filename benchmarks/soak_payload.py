@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from itertools import pairwise
 from random import Random
 
 import orjson
@@ -40,7 +41,9 @@ def whole_answer(seed: int) -> bytes:
             "object": "chat.completion",
             "created": 0,
             "model": MODEL,
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
+            "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+            ],
             "usage": {"prompt_tokens": 60, "completion_tokens": 100, "total_tokens": 160},
         }
     )
@@ -75,7 +78,7 @@ def pieces(payload: bytes, rng: Random) -> list[bytes]:
     """The payload cut at random places, within characters and events as well: 1 to 4 pieces, none empty."""
     cuts = sorted({rng.randrange(1, len(payload)) for _ in range(rng.randrange(4))} if len(payload) > 1 else ())
     bounds = [0, *cuts, len(payload)]
-    return [payload[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [payload[start:end] for start, end in pairwise(bounds)]
 
 
 class Body(enum.Enum):

@@ -113,11 +113,12 @@ class Answer:
         self._timer = None
         if self.is_over or self._is_paused:
             return
+        if self._writes:
+            self._transport.write(self._writes.pop())
         if not self._writes:
-            self._end()
+            self._end()  # at once: no other request may come between the last byte and a break
             return
-        self._transport.write(self._writes.pop())
-        gap_s = self._rng.random() ** 4 * self._longest_gap_s if self._writes else 0.0
+        gap_s = self._rng.random() ** 4 * self._longest_gap_s
         self._timer = asyncio.get_running_loop().call_later(gap_s, self.step)
 
     def _end(self) -> None:
@@ -190,6 +191,11 @@ class Endpoint(Server):
             self._listener = None
         for connection in tuple(self._connections):
             connection.close_if_idle()
+
+    def close(self) -> None:
+        """Refuse, and give the port back."""
+        self.refuse()
+        self._holder.close()
 
 
 class EndpointConnection(Connection):

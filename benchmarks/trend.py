@@ -81,9 +81,7 @@ class Sampler:
         started_s = time.monotonic()
         while True:
             at_s = time.monotonic() - started_s
-            self.samples.append(
-                Sample(at_s, rss_bytes(self._root), open_files(self._root), len(tree(self._root)))
-            )
+            self.samples.append(Sample(at_s, rss_bytes(self._root), open_files(self._root), len(tree(self._root))))
             if self._ended.wait(self._every_s):
                 return
 
