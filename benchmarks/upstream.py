@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
 
 import httptools
 import orjson
@@ -87,6 +88,15 @@ _METRICS = (
 )
 
 
+class Begun(Protocol):
+    """An answer under way, as its connection sees it."""
+
+    def step(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def stop(self) -> None: ...
+
+
 class Server:
     """One pretended vLLM server: what its `/metrics` tells. Called, it makes the protocol of a connection."""
 
@@ -97,6 +107,15 @@ class Server:
 
     def __call__(self) -> Connection:
         return Connection(self)
+
+    def answer(self, transport: asyncio.Transport, asked: Mapping[str, Any]) -> Begun | None:
+        """Answer a chat request; what goes on after this call, if anything does."""
+        self.prompt_tokens += PROMPT_TOKENS
+        if asked.get("stream"):
+            return Stream(self, transport, asked["max_tokens"], asked.get("events_per_s", 0.0))
+        self.generation_tokens += 100
+        transport.write(_WHOLE)
+        return None
 
     def metrics(self) -> bytes:
         """The metrics page as a whole answer."""
@@ -116,7 +135,7 @@ class Connection(asyncio.Protocol):
         self._target = b""
         self._body = b""
         self._transport: asyncio.Transport | None = None
-        self._stream: Stream | None = None
+        self._stream: Begun | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -160,21 +179,13 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         if self._target == b"/v1/chat/completions":
-            self._chat(transport)
+            self._stream = server.answer(transport, orjson.loads(self._body))
+            if self._stream is not None:
+                self._stream.step()
         elif self._target == b"/metrics":
             transport.write(server.metrics())
         else:
             transport.write({b"/health": _HEALTH, b"/v1/models": _MODELS}.get(self._target, _NOT_FOUND))
-
-    def _chat(self, transport: asyncio.Transport) -> None:
-        asked = orjson.loads(self._body)
-        self._server.prompt_tokens += PROMPT_TOKENS
-        if not asked.get("stream"):
-            self._server.generation_tokens += 100
-            transport.write(_WHOLE)
-            return
-        self._stream = Stream(self._server, transport, asked["max_tokens"], asked.get("events_per_s", 0.0))
-        self._stream.step()
 
 
 class Stream:
@@ -203,11 +214,15 @@ class Stream:
             self._transport.write(_LAST)
             self.stop()
             return
-        is_last = self._sent == self._events - 1
-        self._transport.write(_FIRST if self._sent == 0 else _FINAL if is_last else _TOKEN)
+        self._transport.write(self.event())
         self._sent += 1
         self._server.generation_tokens += 1
         self._schedule()
+
+    def event(self) -> bytes:
+        """The next event, as a chunk."""
+        is_last = self._sent == self._events - 1
+        return _FIRST if self._sent == 0 else _FINAL if is_last else _TOKEN
 
     def _schedule(self) -> None:
         if self._is_due:
