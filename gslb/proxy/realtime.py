@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.tunnel import Tunnel
 from gslb.proxy.upstream import UpstreamConnection
-from gslb.wire.http1 import ResponseHead, finish_response_head
+from gslb.wire.http1 import ResponseHead, finish_switch_head
 from gslb.wire.websocket import check_handshake, client_switch, is_accepted, upstream_handshake, with_model
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def try_switch(
     """
     if not exchange.head.is_handshake or not is_accepted(head, check_handshake(exchange.head)):
         return False
-    finish_response_head(head)
+    if finish_switch_head(head) is not None:
+        return False
     generation = exchange.generation
     door = generation.door
     tunnel = Tunnel(exchange, door.loop, door.deadlines, generation.timeouts.tunnel_idle)

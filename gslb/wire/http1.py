@@ -301,6 +301,11 @@ def finish_response_head(head: ResponseHead) -> str | None:
     """Strip what must not reach a client and read framing; returns what is wrong, or None."""
     if head.status < 200:
         return "a status that answers nothing, or an interim answer with a body"
+    return finish_switch_head(head)
+
+
+def finish_switch_head(head: ResponseHead) -> str | None:
+    """The same for a head of any status: a 101 that was asked for answers something."""
     if len(head.fields) > _MAX_RESPONSE_FIELDS:
         return "too many fields"
     if head.reason != b"OK" and not _REASON.fullmatch(head.reason):
