@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from gslb.config.fields import split_host_port
 from gslb.config.settings import Settings
@@ -114,9 +115,8 @@ class DataPath:
         """
         host, port = split_host_port(address)
         if self._settings.server_tls is None:
-            self._server = await self._loop.create_server(
-                self.listener, host, port, backlog=_BACKLOG, reuse_port=True
-            )
+            protocol: Any = self.listener  # makes one by its methods
+            self._server = await self._loop.create_server(protocol, host, port, backlog=_BACKLOG, reuse_port=True)
         else:
             self._server = TlsServer(self._loop, self.listener)
             await self._server.start(host, port)

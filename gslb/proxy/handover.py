@@ -13,8 +13,9 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 HANDSHAKE_S = 0.25
 """How long handshakes under way get to end: a round trip to the far side of the globe."""
@@ -44,8 +45,9 @@ def refuse_handshakes(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, sock_fprog)
 
 
-async def close_for_others(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Close a server whose port others listen on, after every connection that came its way has a `protocol`."""
+async def close_for_others(server: asyncio.Server, protocol: Any) -> None:
+    """Close a server whose port others listen on, after every connection that came its way has a protocol, made
+    by calling `protocol`."""
     loop = asyncio.get_running_loop()
     sockets = [socket.socket(fileno=os.dup(sock.fileno())) for sock in server.sockets]
     for sock in sockets:

@@ -71,8 +71,12 @@ class Listener:
             connection.stop_now()
 
 
-class ClientConnection(asyncio.Protocol):
-    """One client connection (watched by the deadline ring)."""
+class ClientConnection:
+    """One client connection (watched by the deadline ring).
+
+    An asyncio.Protocol by its methods. It does not inherit from one: loops ask for the methods only, and compiled
+    it is then a plain struct.
+    """
 
     __slots__ = (
         "_close_by_s", "_counted_as", "_exchange", "_generation", "_is_closing", "_is_pumping", "_is_write_paused",

@@ -10,6 +10,8 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from gslb.proxy.upstream import UpstreamConnection
@@ -140,10 +142,12 @@ class EndpointPool:
 
     async def _connect(self) -> UpstreamConnection:
         failure = ConnectFailed("connect_error", "no address")
+        protocol: Any = partial(UpstreamConnection, self)  # one by its methods
         for address in await self._resolver.addresses():
+            connection: UpstreamConnection
             try:
                 _, connection = await self._loop.create_connection(
-                    lambda: UpstreamConnection(self), address, self._port,
+                    protocol, address, self._port,
                     ssl=self._tls, server_hostname=self._server_name,
                 )  # fmt: skip
             except OSError as error:  # ssl.SSLError is one

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from functools import partial
+from typing import Any
 
 from gslb.geo.proxy_protocol import V2_MOST_BYTES, ProxyHeader, ProxyProtocolError, parse_proxy_header
 from gslb.proxy.handover import HANDSHAKE_S, accept_all, refuse_handshakes
@@ -129,8 +131,9 @@ class TlsServer:
                     peer = str(sock.getpeername()[0])
                     if header.source is not None and generation.settings.trusted_proxies.trusts(peer):
                         source = header.source
+                protocol: Any = partial(self._listener.secure, source)  # one by its methods
                 await self._loop.connect_accepted_socket(
-                    lambda: self._listener.secure(source), sock, ssl=tls.context,
+                    protocol, sock, ssl=tls.context,
                     ssl_handshake_timeout=timeouts.tls_handshake, ssl_shutdown_timeout=timeouts.client_write,
                 )  # fmt: skip
         except (OSError, TimeoutError, ProxyProtocolError):

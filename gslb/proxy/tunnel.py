@@ -11,7 +11,7 @@ so whether a closing handshake took place is told by who closes first: with WebS
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 from gslb.proxy.deadlines import Deadlines
 from gslb.routing.health import Outcome
@@ -37,7 +37,7 @@ class _End(asyncio.Protocol):
 
     far: _End
 
-    def __init__(self, tunnel: Tunnel, home: asyncio.Protocol, transport: asyncio.Transport) -> None:
+    def __init__(self, tunnel: Tunnel, home: Any, transport: asyncio.Transport) -> None:
         self._tunnel = tunnel
         self.home = home
         self.transport = transport
@@ -94,15 +94,16 @@ class Tunnel:
 
     def join(
         self,
-        client: asyncio.Protocol,
+        client: Any,
         client_transport: asyncio.Transport,
-        upstream: asyncio.Protocol,
+        upstream: Any,
         upstream_transport: asyncio.Transport,
         answer: bytes,
         to_client: bytes,
         to_upstream: bytes,
     ) -> None:
-        """Begin: `answer` is the 101's head, `to_client` and `to_upstream` what came with either head."""
+        """Begin between two protocols and their transports: `answer` is the 101's head, `to_client` and
+        `to_upstream` what came with either head."""
         near = self._client = _End(self, client, client_transport)
         far = self._upstream = _End(self, upstream, upstream_transport)
         near.far, far.far = far, near

@@ -45,8 +45,8 @@ class Asker(Protocol):
         """What came is no HTTP answer."""
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """One pooled connection."""
+class UpstreamConnection:
+    """One pooled connection (an asyncio.Protocol by its methods, as `ClientConnection` is)."""
 
     __slots__ = (
         "_bodies", "_has_said_end", "_head", "_head_bytes", "_head_is_new", "_head_is_whole", "_is_complete",
@@ -238,6 +238,12 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self.is_lost = True
             transport.abort()
+
+    def pause_writing(self) -> None:
+        """The endpoint takes no more for now: what is written waits in the transport, and is bounded."""
+
+    def resume_writing(self) -> None:
+        """It takes more again."""
 
     def eof_received(self) -> None:
         """The endpoint will send no more (over TLS: it has said so); the transport closes itself."""
