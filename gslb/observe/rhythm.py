@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from gslb.clock import Clock
 
@@ -14,30 +13,44 @@ _TIMER_GRAIN_S = 0.001
 class Rhythm:
     """The moment something is due. It may be moved while somebody waits for it; due at once to begin with."""
 
-    __slots__ = ("_clock", "_due_s", "_moved")
+    __slots__ = ("_clock", "_due_s", "_waiter")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due_s = clock()
-        self._moved = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
 
     def due_in(self, seconds: float) -> None:
         """Due this many seconds from now."""
         self._due_s = self._clock() + seconds
-        self._moved.set()
+        self._look_again()
 
     def no_later_than(self, seconds: float) -> None:
         """Due this many seconds from now, if it was not due sooner anyway."""
         self._due_s = min(self._due_s, self._clock() + seconds)
-        self._moved.set()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._waiter is not None:
+            _wake(self._waiter)
 
     async def wait(self) -> None:
-        """Return when it is due."""
+        """Return when it is due. One waits at a time."""
+        loop = asyncio.get_running_loop()
         while (left_s := self._due_s - self._clock()) > 0:
-            self._moved.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s + _TIMER_GRAIN_S):
-                    await self._moved.wait()
+            # A future and a timer of its own: a timeout that is the rule would raise and catch twice each time.
+            waiter = self._waiter = loop.create_future()
+            timer = loop.call_later(left_s + _TIMER_GRAIN_S, _wake, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Conditions:
