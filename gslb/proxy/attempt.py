@@ -125,9 +125,7 @@ class Attempt:
     def on_payload(self, payload: bytes, is_complete: bool) -> None:
         """Body bytes up to the first content: hold them until the commit point, relay them behind it."""
         if self.is_committed:
-            if payload and self._scanner is not None:
-                self._look_for_content(self._scanner, payload)
-            self._exchange.relay(payload, is_complete)
+            self._relay_looking(payload, is_complete)
             return
         if payload:
             self._held.append(payload)
@@ -160,20 +158,34 @@ class Attempt:
         self._commit_at_s = NEVER_S
         self._exchange.commit(self, held[0] if len(held) == 1 else b"".join(held), is_complete)
         held.clear()
+        if self._scanner is None:
+            self._relay_directly()
 
-    def _look_for_content(self, scanner: FirstContent, payload: bytes) -> None:
-        if scanner.feed(payload) in (Verdict.CONTENT, Verdict.ERROR):
+    def _relay_looking(self, payload: bytes, is_complete: bool) -> None:
+        """More of an answer that a comment or `commit_after` committed before its first token."""
+        exchange = self._exchange
+        relay, scanner = exchange.relay, self._scanner
+        assert relay is not None
+        is_content = scanner is not None and scanner.feed(payload) in (Verdict.CONTENT, Verdict.ERROR)
+        if is_content:
             self._first_content()
-            self._exchange.mind_gaps()
+        relay.write(payload, is_complete)
+        if is_content and not is_complete:
+            self._relay_directly()
+            exchange.mind_gaps()
+
+    def _relay_directly(self) -> None:
+        """Behind the first content nothing needs looking at: one step less per token."""
+        relay, connection = self._exchange.relay, self._connection
+        if relay is not None and connection is not None and connection.asker is self:
+            connection.pass_on(relay.write)
 
     def _first_content(self) -> None:
-        """The first token is here: nothing behind it needs looking at."""
+        """The first token is here."""
         self._scanner = None
         if self._ticket is not None:
             self._ticket.first_token()
         self._exchange.first_content()
-        if self._connection is not None:
-            self._connection.pass_on(self._exchange.relay)
 
     @property
     def first_token_limit_s(self) -> float | None:

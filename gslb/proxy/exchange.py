@@ -7,11 +7,10 @@ or of the deadline ring.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gslb.errors import ApiError, error_event
+from gslb.errors import ApiError
 from gslb.proxy import failure
 from gslb.proxy.admission import Admitted, admit
 from gslb.proxy.attempt import Attempt
@@ -22,31 +21,28 @@ from gslb.proxy.next_endpoint import next_endpoint
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.realtime import handshake_request
 from gslb.proxy.record import write_record
+from gslb.proxy.relay import Relay
 from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
 from gslb.routing.router import Decision, Refusal, one_line
-from gslb.wire.http1 import LAST_CHUNK, RequestHead, chunk, client_head, upstream_head
-from gslb.wire.paths import dialect_of, model_id_of
-from gslb.wire.sse import ends_between_events
+from gslb.wire.http1 import RequestHead, client_head, upstream_head
+from gslb.wire.paths import model_id_of
 
 if TYPE_CHECKING:
     from gslb.proxy.listener import ClientConnection
 
 _MOST_LOST_RACES = 4
 """Another worker may take the last place at an endpoint between decision and ticket; as often is decided again."""
-_TAIL_PIECES = 4
-_TAIL_BYTES = 16 * 1024
 
 
 class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_clock", "_hedging", "_held_bytes", "_is_chunked", "_is_done", "_is_paused", "_lost_races",
-        "_moved_at_s", "_race", "_total_at_s", "_tunnel", "_unsent", "_wake_at_s", "_write", "admitted",
-        "attempts", "bytes_in", "bytes_out", "client", "explanation", "failures", "fence", "generation", "head",
-        "home", "is_event_stream", "predicted_ms", "reason", "request_id", "served_endpoint", "served_region",
-        "started_s", "status", "tail", "tried", "ttft_s",
+        "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race", "_total_at_s",
+        "_tunnel", "_wake_at_s", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation",
+        "failures", "fence", "generation", "head", "home", "predicted_ms", "reason", "relay", "request_id",
+        "served_endpoint", "served_region", "started_s", "status", "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -69,12 +65,8 @@ class Exchange:
         self._lost_races = 0
         self._is_done = False
         # the answer going out
-        self._write: Callable[[bytes], None] = client.write
-        self._clock = generation.door.deadlines
-        self._moved_at_s = now_s
-        self._unsent = b""
+        self.relay: Relay | None = None
         self._tunnel: Tunnel | None = None
-        self._is_chunked = False
         self._is_paused = False
         # for the record
         self.home = self.served_region = self.served_endpoint = self.reason = ""
@@ -83,8 +75,6 @@ class Exchange:
         self.predicted_ms: float | None = None
         self.ttft_s: float | None = None
         self.status = self.bytes_in = self.bytes_out = 0
-        self.is_event_stream = False
-        self.tail: deque[bytes] = deque(maxlen=_TAIL_PIECES)
 
     # --- start -------------------------------------------------------------------------------------
 
@@ -256,8 +246,7 @@ class Exchange:
 
     def first_content(self) -> None:
         """The first token (or the first byte of an answer that is no stream) is here."""
-        now_s = self._moved_at_s = self.client.now_s()
-        self.ttft_s = now_s - self.started_s
+        self.ttft_s = self.client.now_s() - self.started_s
 
     def commit(self, attempt: Attempt, held: bytes, is_complete: bool) -> None:
         """This attempt's answer is the answer: write its head and what was held of its body."""
@@ -270,18 +259,17 @@ class Exchange:
         client = self.client
         assert head is not None
         self.status = head.status
-        self.is_event_stream = head.is_event_stream
-        is_http10 = self.head.is_http10
-        self._is_chunked = head.content_length is None and head.has_body and not is_http10
         self._note_served(attempt)
         if race is not None and attempt is race.second and decision.region != decision.home:
             self.reason = "hedge"
         self.predicted_ms = decision.edge_ttft_ms
         fields = self.own_fields(decision)
-        self._unsent = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
-        self._write = client.writer()
+        is_http10 = self.head.is_http10
+        head_bytes = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
+        clock = self.generation.door.deadlines
+        relay = self.relay = Relay(client, clock, head, head_bytes, is_http10, self._complete)
         self._drop_body()
-        self.relay(held, is_complete)
+        relay.write(held, is_complete)
         if not (self._is_done or self._is_paused):
             limit_s = attempt.first_token_limit_s
             self.arm(client.now_s() + self.generation.timeouts.between_bytes if limit_s is None else limit_s)
@@ -312,30 +300,13 @@ class Exchange:
             self.client.close_unclean()
         self._end(outcome, keep_alive=False)
 
-    def relay(self, payload: bytes, is_complete: bool) -> None:
-        """Write more of the answer in the client's framing, one write per call: this runs for every token."""
-        if payload:
-            size = len(payload)
-            self.bytes_out += size
-            self.tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
-            if self._is_chunked:
-                payload = b"%x\r\n%b\r\n" % (size, payload)
-        if self._unsent:
-            payload = self._unsent + payload
-            self._unsent = b""
-        if is_complete:
-            self._write(payload + LAST_CHUNK if self._is_chunked else payload)
-            self._complete()
-            return
-        self._write(payload)
-        # The ring's clock is read once a tick: exact enough for a gap, and free.
-        self._moved_at_s = self._clock.now_s
-
     def mind_gaps(self) -> bool:
         """Wait for the next byte of the answer no longer than `between_bytes` after the last one; False when that
         time is over."""
-        until_s = self._moved_at_s + self.generation.timeouts.between_bytes
-        if until_s <= self._clock.now_s:
+        relay = self.relay
+        assert relay is not None
+        until_s = relay.moved_at_s + self.generation.timeouts.between_bytes
+        if until_s <= self.generation.door.deadlines.now_s:
             return False
         if not self._is_paused:
             self.arm(until_s)
@@ -343,10 +314,11 @@ class Exchange:
 
     def _complete(self) -> None:
         """The answer went out whole."""
-        attempt = self._attempt
+        attempt, relay = self._attempt, self.relay
         assert attempt is not None
+        assert relay is not None
         is_fault = self.status >= 500
-        if self.is_event_stream and failure.ends_in_error(self.tail):
+        if relay.ended_in_error():
             is_fault = True
             attempt.close("error_event", Outcome.SERVER_ERROR, "an error event ended the stream")
         else:
@@ -355,18 +327,11 @@ class Exchange:
 
     def cut(self, outcome: str, result: str, why: str, blame: Outcome = Outcome.BROKEN) -> None:
         """End a committed answer that will not be completed; it must not look complete (FC-08, FC-09)."""
-        attempt = self._attempt
-        if attempt is None or attempt.head is None:
+        attempt, relay = self._attempt, self.relay
+        if attempt is None or relay is None:
             return
-        head = attempt.head
         attempt.close(result, blame, why)
-        tail = b"".join(self.tail)[-4:]
-        is_plain = self.is_event_stream and not head.is_encoded
-        if is_plain and head.content_length is None and ends_between_events(tail):
-            event = error_event(
-                "upstream_disconnected", "the upstream ended the stream early", dialect_of(self.head.path)
-            )
-            self.client.write(chunk(event) if self._is_chunked else event)
+        relay.tell_cut(self.head.path)
         self.client.close_unclean()
         self._end(outcome, keep_alive=False)
 
@@ -474,6 +439,8 @@ class Exchange:
     def _end(self, outcome: str, *, keep_alive: bool) -> None:
         self._is_done = True
         self._attempt = None
+        if self.relay is not None:
+            self.bytes_out = self.relay.bytes_out
         write_record(self, outcome, self.client.now_s())
         self._drop_body()
         if self.admitted is not None:

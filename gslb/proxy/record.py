@@ -27,13 +27,14 @@ def write_record(exchange: Exchange, outcome: str, now_s: float) -> None:
     counters.requests[(region, model, outcome)] += 1
     duration_s = now_s - exchange.started_s
     counters.request_seconds.observe(duration_s)
-    prompt_tokens, completion_tokens = read_usage(b"".join(exchange.tail)) if exchange.tail else (None, None)
+    relay = exchange.relay
+    prompt_tokens, completion_tokens = (None, None) if relay is None else read_usage(b"".join(relay.tail))
     if prompt_tokens:
         counters.tokens[(region, model, "prompt")] += prompt_tokens
     if completion_tokens:
         counters.tokens[(region, model, "completion")] += completion_tokens
     ttft_s = exchange.ttft_s
-    if ttft_s is not None and exchange.is_event_stream:
+    if ttft_s is not None and relay is not None and relay.is_event_stream:
         counters.ttft_seconds[(region, model)].observe(ttft_s)
         if exchange.predicted_ms is not None:
             counters.prediction_error_seconds.observe(ttft_s - exchange.predicted_ms / 1000)

@@ -1,0 +1,86 @@
+"""A committed answer on its way out: the client's framing, one write per piece, and what its end must look like.
+
+The last of the five rooms. `write` runs for every token: an endpoint's connection calls it directly.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gslb.errors import error_event
+from gslb.proxy import failure
+from gslb.proxy.deadlines import Deadlines
+from gslb.wire.http1 import LAST_CHUNK, ResponseHead, chunk
+from gslb.wire.paths import dialect_of
+from gslb.wire.sse import ends_between_events
+
+if TYPE_CHECKING:
+    from gslb.proxy.listener import ClientConnection
+
+_TAIL_PIECES = 4
+_TAIL_BYTES = 16 * 1024
+
+
+class Relay:
+    """One answer. `tail` is its end so far, `bytes_out` the payload written, `moved_at_s` when that was last."""
+
+    __slots__ = (
+        "_clock", "_has_plain_events", "_is_chunked", "_is_framed", "_on_complete", "_unsent", "_write",
+        "bytes_out", "is_event_stream", "moved_at_s", "tail",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        clock: Deadlines,
+        head: ResponseHead,
+        head_bytes: bytes,
+        is_http10: bool,
+        on_complete: Callable[[], None],
+    ) -> None:
+        """`head_bytes` is the head for the client, written with the first piece; `on_complete` is called once the
+        answer is out whole."""
+        self._clock = clock
+        self._on_complete = on_complete
+        self._unsent = head_bytes
+        self._write = client.writer()
+        self._is_chunked = head.content_length is None and head.has_body and not is_http10
+        self._is_framed = head.content_length is not None
+        self._has_plain_events = head.is_event_stream and not head.is_encoded
+        self.is_event_stream = head.is_event_stream
+        self.moved_at_s = clock.now_s
+        self.bytes_out = 0
+        self.tail: deque[bytes] = deque(maxlen=_TAIL_PIECES)
+
+    def write(self, payload: bytes, is_complete: bool) -> None:
+        """Write more of the answer, and its end when that is all."""
+        if payload:
+            size = len(payload)
+            self.bytes_out += size
+            self.tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
+            if self._is_chunked:
+                payload = b"%x\r\n%b\r\n" % (size, payload)
+        if self._unsent:
+            payload = self._unsent + payload
+            self._unsent = b""
+        if is_complete:
+            self._write(payload + LAST_CHUNK if self._is_chunked else payload)
+            self._on_complete()
+            return
+        self._write(payload)
+        # The ring's clock is read once a tick: exact enough for a gap, and free.
+        self.moved_at_s = self._clock.now_s
+
+    def ended_in_error(self) -> bool:
+        """True when a whole stream told an error of the engine's in the end."""
+        return self.is_event_stream and failure.ends_in_error(self.tail)
+
+    def tell_cut(self, path: bytes) -> None:
+        """Tell a client of `path` that the answer is cut, where an event can tell it (FC-09): in a plain event
+        stream, between two events. The unclean end is for the caller to make."""
+        if not self._has_plain_events or self._is_framed or not ends_between_events(b"".join(self.tail)[-4:]):
+            return
+        event = error_event("upstream_disconnected", "the upstream ended the stream early", dialect_of(path))
+        self._write(chunk(event) if self._is_chunked else event)
