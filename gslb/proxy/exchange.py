@@ -442,6 +442,7 @@ class Exchange:
         if self.relay is not None:
             self.bytes_out = self.relay.bytes_out
         write_record(self, outcome, self.client.now_s())
+        self.relay = None  # it knows this exchange: together they would wait for the collector
         self._drop_body()
         if self.admitted is not None:
             self.admitted.count_out(self.generation.door.concurrency)

@@ -228,6 +228,7 @@ class UpstreamConnection:
     def _finish(self) -> None:
         """The answer is whole: back to the pool, if everything about it was clean."""
         self.asker = None
+        self._sink = _to_nobody
         transport = cast(asyncio.Transport, self.transport)
         head = self._head
         if head is not None and head.keep_alive_s is not None:
