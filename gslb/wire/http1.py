@@ -328,7 +328,8 @@ def finish_switch_head(head: ResponseHead) -> str | None:
                 return "a doubled or malformed length"
             head.content_length = int(value)
         elif kind == _CODING:
-            if head.is_chunked or value.strip().lower() != b"chunked":
+            # A tab behind it is none of httptools' chunked, which would then read on to the connection's end.
+            if head.is_chunked or value.strip(b" ").lower() != b"chunked":
                 return "an unknown transfer coding"
             head.is_chunked = True
         elif kind == _CONNECTION:

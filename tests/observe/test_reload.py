@@ -20,7 +20,7 @@ from tests.observe.upstream import Upstream, answers, endpoint, fleet_of, settin
 MakeUpstream = Callable[[], Awaitable[Upstream]]
 Observe = Callable[..., Observer]
 
-INTERVAL_S = 0.02
+INTERVAL_S = 0.1
 
 
 def watch_tasks() -> Counter[str]:

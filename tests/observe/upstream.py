@@ -109,8 +109,9 @@ class Settings:
 
 
 def settings(*endpoints: Endpoint, **health: Any) -> Settings:
-    """Settings with quick rhythms, unless `health` says otherwise."""
-    quick = {"interval": "20ms", "scrape_interval": "20ms", "models_interval": "60ms", "scrape_timeout": "2s"}
+    """Settings with quick rhythms, unless `health` says otherwise. A probe has no longer than its interval, so the
+    interval is what a busy machine may take to answer one."""
+    quick = {"interval": "100ms", "scrape_interval": "20ms", "models_interval": "60ms", "scrape_timeout": "2s"}
     config = Config.model_validate(
         {
             "regions": {"eu": {"location": "Frankfurt", "endpoints": [{"url": "http://127.0.0.1:1"}]}},
