@@ -21,6 +21,7 @@ FLOORS: dict[str, int] = {
     "gslb.counters": 0,
     "gslb.errors": 0,
     "gslb.config.schema": 0,
+    "gslb.config.schema_fleet": 0,
     "gslb.config.units": 0,
     "gslb.config.fields": 0,
     "gslb.config.files": 0,

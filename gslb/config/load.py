@@ -14,7 +14,8 @@ from gslb.config.files import mark_file
 from gslb.config.meaning import Findings, alias_chain, check_meaning
 from gslb.config.problems import ConfigErrors, Problem
 from gslb.config.report import Report
-from gslb.config.schema import Config, EndpointConfig, RegionConfig
+from gslb.config.schema import Config
+from gslb.config.schema_fleet import EndpointConfig, RegionConfig
 from gslb.config.settings import Settings
 from gslb.config.units import parse_time_s
 from gslb.config.wording import shape_problems

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gslb.config.files import FileMark
-from gslb.config.schema import Config, EndpointConfig
+from gslb.config.schema import Config
+from gslb.config.schema_fleet import EndpointConfig
 from gslb.geo.client_address import TrustedProxies
 from gslb.geo.locate import Locator
 from gslb.policy.residency import ResidencyFence

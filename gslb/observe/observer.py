@@ -9,7 +9,8 @@ from random import Random
 from typing import Protocol
 
 from gslb.clock import Clock
-from gslb.config.schema import Config, EndpointConfig
+from gslb.config.schema import Config
+from gslb.config.schema_fleet import EndpointConfig
 from gslb.counters import Counters
 from gslb.observe.fetch import Fetcher, Target
 from gslb.observe.rhythm import Rhythm

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from gslb.clock import Clock
-from gslb.config.schema import Health
+from gslb.config.schema_fleet import Health
 from gslb.counters import Counters
 from gslb.geo.rtt_prior import MeasuredRtt, is_plausible_rtt, rtt_prior_ms
 from gslb.observe.fetch import Fetcher, FetchFailed, Target

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gslb.proxy import failure
 from gslb.proxy.deadlines import NEVER_S
+from gslb.proxy.outgoing import request_head
 from gslb.proxy.pool import ConnectFailed
 from gslb.proxy.realtime import try_switch
 from gslb.proxy.upstream import UpstreamConnection
@@ -81,10 +82,14 @@ class Attempt:
     def _send(self, connection: UpstreamConnection) -> None:
         exchange = self._exchange
         self._connection = connection
-        now_s = exchange.client.now_s()
-        self._first_byte_at_s = now_s + exchange.first_byte_limit_s()
+        admitted, timeouts = exchange.admitted, exchange.generation.timeouts
+        assert admitted is not None
+        assert admitted.facts is not None
+        # An answer that is not streamed is made whole before its first byte.
+        limit_s = timeouts.first_byte if admitted.facts.is_stream else timeouts.answer
+        self._first_byte_at_s = exchange.client.now_s() + limit_s
         exchange.arm(self._first_byte_at_s)
-        connection.send(self, exchange.request_head(self.pool), exchange.body)
+        connection.send(self, request_head(exchange, self.pool), admitted.body)
 
     # --- the answer (upstream.Asker) ---------------------------------------------------------------
 

@@ -7,7 +7,6 @@ or of the deadline ring.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gslb.errors import ApiError
@@ -17,15 +16,13 @@ from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.generation import Generation
 from gslb.proxy.hedge import Hedging, Race, race_for
-from gslb.proxy.next_endpoint import next_endpoint
-from gslb.proxy.pool import EndpointPool
-from gslb.proxy.realtime import handshake_request
+from gslb.proxy.next_endpoint import after_failure, elsewhere
 from gslb.proxy.record import write_record
 from gslb.proxy.relay import Relay
 from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
 from gslb.routing.router import Decision, Refusal, one_line
-from gslb.wire.http1 import RequestHead, client_head, upstream_head
+from gslb.wire.http1 import RequestHead, client_head
 from gslb.wire.paths import model_id_of
 
 if TYPE_CHECKING:
@@ -39,10 +36,10 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race", "_total_at_s",
+        "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
         "_tunnel", "_wake_at_s", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation",
         "failures", "fence", "generation", "head", "home", "predicted_ms", "reason", "relay", "request_id",
-        "served_endpoint", "served_region", "started_s", "status", "tried", "ttft_s",
+        "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -54,7 +51,7 @@ class Exchange:
         self.started_s = now_s
         self.admitted: Admitted | None = None
         self._held_bytes = 0
-        self._total_at_s = self._wake_at_s = NEVER_S
+        self.total_at_s = self._wake_at_s = NEVER_S
         # its attempts
         self._attempt: Attempt | None = None
         self._race: Race | None = None
@@ -115,7 +112,7 @@ class Exchange:
         if generation.hedging is not None and admitted.facts.is_stream and not self.head.is_handshake:
             self._hedging = generation.hedging
         if generation.timeouts.total is not None:
-            self._total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
+            self.total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
         return choice
 
     # --- attempts ----------------------------------------------------------------------------------
@@ -128,7 +125,7 @@ class Exchange:
         self._attempt = attempt
         now_s = self.client.now_s()
         if self._hedging is not None:
-            self._wake_at_s = min(self._total_at_s, now_s + self._hedging.after_s)
+            self._wake_at_s = min(self.total_at_s, now_s + self._hedging.after_s)
         attempt.start(now_s)
 
     def next_attempt(self, decision: Decision) -> Attempt | None:
@@ -160,7 +157,7 @@ class Exchange:
         choice: Decision | Refusal | None = Refusal("saturated", "every place is taken", None, 1.0, lost.home)
         if self._lost_races <= _MOST_LOST_RACES:
             if self.failures:
-                choice = self.elsewhere(self.failures, self.client.now_s())
+                choice = elsewhere(self, self.failures, self.client.now_s())
             else:
                 router = self.generation.router
                 snapshot = self.generation.door.fleet.snapshot
@@ -172,32 +169,6 @@ class Exchange:
         else:
             self.home = choice.home or ""
             self.fail(failure.refusal_error(choice), "refused")
-
-    def request_head(self, pool: EndpointPool) -> bytes:
-        """The request's head as this pool's endpoint gets it: its Host, its key, nobody else's."""
-        admitted = self.admitted
-        assert admitted is not None
-        # Without tenants gslb is transparent: the client's key is for the endpoint (DESIGN section 3).
-        is_transparent = not pool.has_key and self.generation.settings.tenants is None
-        if self.head.is_handshake:
-            return handshake_request(self, pool, admitted.reading.keys if is_transparent else None)
-        return upstream_head(
-            self.head, pool.base_path, pool.fields, admitted.reading.keys if is_transparent else b"",
-            len(admitted.body), self.client.forwarded_for, self.client.proto, self.request_id,
-        )  # fmt: skip
-
-    @property
-    def body(self) -> bytes:
-        """The request's body as endpoints get it."""
-        assert self.admitted is not None
-        return self.admitted.body
-
-    def first_byte_limit_s(self) -> float:
-        """How long an endpoint may take to the first byte: an answer that is not streamed is made whole first."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
-        timeouts = self.generation.timeouts
-        return timeouts.first_byte if self.admitted.facts.is_stream else timeouts.answer
 
     def attempt_failed(self, attempt: Attempt, fault: failure.Failure, *, may_stay: bool = False) -> bool:
         """An attempt failed before the commit point: go to the next endpoint, or tell the client.
@@ -213,7 +184,7 @@ class Exchange:
             self._end_race(kept)
             self.arm(kept.due_s)
             return True
-        following = self._next_decision(fault)
+        following = after_failure(self, fault)
         if following is None and may_stay:
             return False
         self._attempt = None
@@ -224,23 +195,6 @@ class Exchange:
         else:
             self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
         return True
-
-    def _next_decision(self, fault: failure.Failure) -> Decision | None:
-        """Where to go after `fault`, within attempts, fences, replay rule and budget; None: nowhere."""
-        generation = self.generation
-        now_s = self.client.now_s()
-        if now_s >= self._total_at_s or not fault.may_retry(generation.failover.replay):
-            return None
-        following = self.elsewhere((*self.failures, fault), now_s)
-        if following is None or fault.never_sent or generation.retry_budget.try_retry(now_s):
-            return following
-        return None
-
-    def elsewhere(self, failures: Iterable[failure.Failure], now_s: float) -> Decision | None:
-        """The next endpoint of all that may still be tried."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
-        return next_endpoint(self.generation, self.admitted.facts, self.tried, failures, now_s)
 
     # --- the answer, from the attempt --------------------------------------------------------------
 
@@ -253,7 +207,7 @@ class Exchange:
         race = self._race
         if race is not None:
             self._end_race(attempt)
-        self._wake_at_s = self._total_at_s
+        self._wake_at_s = self.total_at_s
         head = attempt.head
         decision = attempt.decision
         client = self.client
@@ -347,10 +301,10 @@ class Exchange:
         """The deadline passed while this exchange runs."""
         attempt = self._attempt
         if self._tunnel is not None:
-            self._tunnel.on_deadline(now_s, now_s >= self._total_at_s)
+            self._tunnel.on_deadline(now_s, now_s >= self.total_at_s)
         elif self._is_paused:
             self.client.abort()  # it took no byte for too long; connection_lost follows
-        elif attempt is not None and now_s >= self._total_at_s:
+        elif attempt is not None and now_s >= self.total_at_s:
             # The operator's limit for all attempts together says nothing about the one that runs now.
             why = "the total time is over"
             self._end_race(attempt)
@@ -365,7 +319,7 @@ class Exchange:
             else:
                 self.arm(self._race.due_s)
         elif attempt is not None and self._wake_at_s <= now_s < attempt.due_s:
-            self._wake_at_s = self._total_at_s
+            self._wake_at_s = self.total_at_s
             self._race = race_for(self, self._hedging, attempt, now_s)
             self.arm(attempt.due_s)
         elif attempt is not None:

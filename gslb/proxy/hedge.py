@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gslb.proxy.next_endpoint import elsewhere
 from gslb.routing.health import Outcome
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def race_for(exchange: Exchange, hedging: Hedging | None, slow: Attempt, now_s: 
     """A second attempt beside the `slow` one, under way; None where there may be none."""
     if hedging is None or not hedging.may_begin(exchange.generation.door.counters.open_exchanges):
         return None
-    decision = exchange.elsewhere(exchange.failures, now_s)
+    decision = elsewhere(exchange, exchange.failures, now_s)
     if decision is None or decision.option.view.suspicion or not decision.option.has_room:
         return None
     second = exchange.next_attempt(decision)

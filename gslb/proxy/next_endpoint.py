@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from gslb.proxy.failure import Failure
-from gslb.proxy.generation import Generation
 from gslb.routing.router import Decision
-from gslb.types import Facts
+
+if TYPE_CHECKING:
+    from gslb.proxy.exchange import Exchange
 
 
-def next_endpoint(
-    generation: Generation, facts: Facts, tried: Collection[str], failures: Iterable[Failure], now_s: float
-) -> Decision | None:
-    """The router's choice among endpoints that are not `tried`, within attempts and fences; None: none is left."""
+def after_failure(exchange: Exchange, fault: Failure) -> Decision | None:
+    """Where to go after `fault`, within attempts, fences, replay rule and retry budget; None: nowhere."""
+    generation = exchange.generation
+    now_s = exchange.client.now_s()
+    if now_s >= exchange.total_at_s or not fault.may_retry(generation.failover.replay):
+        return None
+    following = elsewhere(exchange, (*exchange.failures, fault), now_s)
+    if following is None or fault.never_sent or generation.retry_budget.try_retry(now_s):
+        return following
+    return None
+
+
+def elsewhere(exchange: Exchange, failures: Iterable[Failure], now_s: float) -> Decision | None:
+    """The router's choice among endpoints not tried yet, within attempts and fences; None: none is left."""
+    admitted, generation = exchange.admitted, exchange.generation
+    assert admitted is not None
+    assert admitted.facts is not None
     snapshot = generation.door.fleet.snapshot
     router = generation.router
-    if len(tried) >= max(generation.failover.max_attempts, router.last_resorts(facts, snapshot)):
+    most = max(generation.failover.max_attempts, router.last_resorts(admitted.facts, snapshot))
+    if len(exchange.tried) >= most:
         return None
     by_region: dict[str, int] = {}
     for failed in failures:
         by_region[failed.region] = by_region.get(failed.region, 0) + 1
     # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
     strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
-    return router.next_attempt(facts, snapshot, now_s, [*tried, *strangers], by_region)
+    return router.next_attempt(admitted.facts, snapshot, now_s, [*exchange.tried, *strangers], by_region)

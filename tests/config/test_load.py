@@ -9,7 +9,8 @@ import pytest
 
 from gslb.config.load import load_config
 from gslb.config.problems import ConfigErrors
-from gslb.config.schema import POLICY_NAMES, Config
+from gslb.config.schema import Config
+from gslb.config.schema_fleet import POLICY_NAMES
 from gslb.types import Purchase
 from tests.config.texts import REGIONS, only_problem_of, problems_of, settings_of
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from gslb.config.schema import Config, EndpointConfig
+from gslb.config.schema import Config
+from gslb.config.schema_fleet import EndpointConfig
 from gslb.routing.health import HealthMarks
 from gslb.routing.view import EndpointView, FleetView
 from gslb.tls.contexts import ClientTls
