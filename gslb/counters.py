@@ -55,3 +55,5 @@ class Counters:
         self.buffered_body_bytes = 0
         """As of the last reading: what is held is counted by `wire.body_budget`."""
         self.tls_handshake_failures = 0
+        self.access_log_dropped = 0
+        """As of the last reading: lines are counted by the log."""

@@ -105,6 +105,9 @@ class Supervisor(ControlPlane):
         """Let every worker stop as an edge of one process does, then end."""
         grace_s = self._settings.config.timeouts.grace if grace_s is None else grace_s
         self._is_stopping = True
+        for task in self._keepers:
+            task.cancel()  # or one would replace a worker now, which nobody would tell to stop
+        await asyncio.gather(*self._keepers, return_exceptions=True)
         hands_over = self._is_followed(self._inodes())
         await self._yield_admin()
         leaving = [asyncio.create_task(worker.ended()) for worker in self._workers.values()]
@@ -113,9 +116,7 @@ class Supervisor(ControlPlane):
         if leaving:
             await asyncio.wait(leaving, timeout=grace_s + HANDSHAKE_S + _LEAVE_S)
         self.kill()
-        for task in self._keepers:
-            task.cancel()
-        await asyncio.gather(*leaving, *self._keepers, return_exceptions=True)
+        await asyncio.gather(*leaving, return_exceptions=True)
         await self._end()
         if self._reserved is not None:
             self._reserved.close()

@@ -53,6 +53,9 @@ class EdgeCollector(Collector):
             "Client connections closed before their TLS handshake was done.",
             counters.tls_handshake_failures,
         )
+        yield _counter(
+            "gslb_access_log_dropped", "Access-log lines that could not be written.", counters.access_log_dropped
+        )
         yield _gauge("gslb_open_connections", "Client connections open now.", counters.open_connections)
         yield _gauge("gslb_open_exchanges", "Requests under way now.", counters.open_exchanges)
         yield from _limits(counters, self._edge.settings().config.tenants)

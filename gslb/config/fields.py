@@ -66,9 +66,18 @@ def _split_url(value: str) -> SplitResult:
         raise ValueError(f"{value[:80]!r} has no valid host and port: {_URL_FORM}") from None
     if parts.scheme not in _DEFAULT_PORT or not parts.hostname or port == 0:
         raise ValueError(f"{value[:80]!r} is no endpoint URL: {_URL_FORM}")
+    _host_name(parts.hostname)
     if "?" in value or "#" in value:
         raise ValueError("an endpoint URL has no query or fragment: remove what follows ? or #")
     return parts
+
+
+def _host_name(name: str) -> str:
+    """A name that can be looked up and asked for by SNI (RFC 1035 2.3.4), or an address."""
+    labels = [name] if ":" in name else name.removesuffix(".").split(".")
+    if ":" not in name and (len(name) > 253 or any(not 0 < len(label) < 64 for label in labels)):
+        raise ValueError(f"{name[:80]!r} is no host name: parts of 1 to 63 characters with single dots between")
+    return name
 
 
 def _endpoint_url(value: str) -> str:
@@ -108,6 +117,9 @@ Network = Annotated[str, AfterValidator(_network)]
 
 EndpointUrl = Annotated[str, AfterValidator(_endpoint_url)]
 """An http or https URL without credentials, query or fragment; a trailing slash is dropped."""
+
+HostName = Annotated[str, AfterValidator(_host_name)]
+"""The name of a host."""
 
 TimeText = Annotated[str, AfterValidator(_time)]
 """An ISO 8601 date-time with its offset."""

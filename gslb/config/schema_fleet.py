@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gslb.config.fields import EndpointUrl, Ratio, UrlPath
+from gslb.config.fields import EndpointUrl, HostName, Ratio, UrlPath
 from gslb.config.units import Duration, PositiveDuration
 
 PolicyName = Literal[
@@ -50,7 +50,7 @@ class EndpointConfig(Section):
     """Environment variable with the key sent to this endpoint."""
     api_key_file: str | None = None
     """File with the key sent to this endpoint; a line end is dropped."""
-    tls_server_name: str | None = None
+    tls_server_name: HostName | None = None
     """Name to verify in the certificate, when it is not the URL's host."""
     tls_ca_file: str | None = None
     """PEM file of the authorities to trust instead of the system's."""

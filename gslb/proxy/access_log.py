@@ -8,6 +8,7 @@ back to the system and faulted in anew each time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 import stat
@@ -17,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+_log = logging.getLogger("gslb")
 _FLUSH_S = 0.2
 _FLUSH_RECORDS = 32
 
@@ -69,7 +71,9 @@ class AccessLog(Generic[Values]):
                     # On a line of its own: mypyc evaluates the bounds of a memoryview's slice twice.
                     written = os.write(self._descriptor, data)
                     data = data[written:]
-        except OSError:
+        except OSError as error:
+            if not self.dropped:
+                _log.error("the access log cannot be written, lines are dropped and counted: %s", error.strerror)
             self.dropped += len(lines)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from gslb.proxy import failure
@@ -87,8 +88,12 @@ class Attempt:
         assert admitted.facts is not None
         # An answer that is not streamed is made whole before its first byte.
         limit_s = timeouts.first_byte if admitted.facts.is_stream else timeouts.answer
-        self._first_byte_at_s = exchange.client.now_s() + limit_s
+        now_s = exchange.client.now_s()
+        self._first_byte_at_s = now_s + limit_s
         exchange.arm(self._first_byte_at_s)
+        if exchange.attempts == 1 and connection.requests:
+            # From the whole request to its sending, where nothing was waited for: neither a connect nor a failure.
+            exchange.generation.door.counters.overhead_seconds.observe(perf_counter() - exchange.begun_s)
         connection.send(self, request_head(exchange, self.pool), admitted.body)
 
     # --- the answer (upstream.Asker) ---------------------------------------------------------------
@@ -108,9 +113,6 @@ class Attempt:
 
     def _is_failure(self, head: ResponseHead) -> bool:
         """True when this answer is not the client's to have: the exchange has gone on without it."""
-        if head.status == 101:
-            self.on_garbled("an upgrade nobody asked for")
-            return True
         generation = self._exchange.generation
         own_key = self.pool.has_key or generation.settings.tenants is not None
         retry_after_s = None

@@ -126,6 +126,7 @@ class DataPath:
         """What this process counts, as of now."""
         counters = self.door.counters
         counters.buffered_body_bytes = self.door.body_budget.held_bytes
+        counters.access_log_dropped = self.door.access_log.dropped
         return counters
 
     @property
@@ -158,7 +159,7 @@ class DataPath:
         listener.stop_idle(spare_fresh=hands_over)
 
         def is_busy() -> bool:
-            return bool(door.counters.open_exchanges) or (hands_over and listener.has_fresh())
+            return bool(door.counters.open_exchanges) or listener.is_busy(counts_unasked=hands_over)
 
         # Exchanges end in callbacks that know of no event; 20 ms is finer than any grace.
         while is_busy() and self._loop.time() < until_s:  # noqa: ASYNC110

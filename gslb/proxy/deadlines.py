@@ -75,6 +75,12 @@ class Deadlines:
             item.next_look_s = NEVER_S
             if item.deadline_s <= now_s:
                 item.deadline_s = NEVER_S
-                item.on_deadline(now_s)
+                self._call(item, now_s)
             elif item.deadline_s < NEVER_S:
                 self._insert(item, item.deadline_s)
+
+    def _call(self, item: Watched, now_s: float) -> None:
+        try:
+            item.on_deadline(now_s)
+        except Exception as error:  # a fault of one must not cost the others of this tick their deadlines
+            self._loop.call_exception_handler({"message": "a deadline's call failed", "exception": error})

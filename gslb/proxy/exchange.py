@@ -7,6 +7,7 @@ or of the deadline ring.
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from gslb.errors import ApiError
@@ -37,9 +38,9 @@ class Exchange:
 
     __slots__ = (
         "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
-        "_tunnel", "_wake_at_s", "admitted", "attempts", "bytes_in", "bytes_out", "client", "explanation",
-        "failures", "fence", "generation", "head", "home", "predicted_ms", "reason", "relay", "request_id",
-        "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried", "ttft_s",
+        "_tunnel", "_wake_at_s", "admitted", "attempts", "begun_s", "bytes_in", "bytes_out", "client",
+        "explanation", "failures", "fence", "generation", "head", "home", "predicted_ms", "reason", "relay",
+        "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -49,6 +50,7 @@ class Exchange:
         self.head = head
         self.request_id = client.request_id(head)
         self.started_s = now_s
+        self.begun_s = perf_counter()
         self.admitted: Admitted | None = None
         self._held_bytes = 0
         self.total_at_s = self._wake_at_s = NEVER_S
@@ -395,13 +397,18 @@ class Exchange:
         self._attempt = None
         if self.relay is not None:
             self.bytes_out = self.relay.bytes_out
-        write_record(self, outcome, self.client.now_s())
+        try:
+            write_record(self, outcome, self.client.now_s())
+        finally:  # whatever may be wrong with a log: what is held is given back
+            self._let_go()
+        self.client.exchange_done(keep_alive and self.client.keeps_alive(self.head))
+
+    def _let_go(self) -> None:
         self.relay = None  # it knows this exchange: together they would wait for the collector
         self._drop_body()
         if self.admitted is not None:
             self.admitted.count_out(self.generation.door.concurrency)
             self.admitted = None
-        self.client.exchange_done(keep_alive and self.client.keeps_alive(self.head))
 
     def _drop_body(self) -> None:
         """Nobody will be sent the body any more: it must not stay in memory as long as its answer streams."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gslb.proxy.next_endpoint import elsewhere
-from gslb.routing.health import Outcome
+from gslb.routing.health import Outcome, State
 
 if TYPE_CHECKING:
     from gslb.proxy.attempt import Attempt
@@ -69,7 +69,7 @@ def race_for(exchange: Exchange, hedging: Hedging | None, slow: Attempt, now_s: 
     if hedging is None or not hedging.may_begin(exchange.generation.door.counters.open_exchanges):
         return None
     decision = elsewhere(exchange, exchange.failures, now_s)
-    if decision is None or decision.option.view.suspicion or not decision.option.has_room:
+    if decision is None or decision.option.view.state is not State.ADMITTING or not decision.option.has_room:
         return None
     second = exchange.next_attempt(decision)
     if second is None:

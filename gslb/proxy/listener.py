@@ -61,9 +61,13 @@ class Listener:
             if not (spare_fresh and connection.is_fresh):
                 connection.stop_when_idle()
 
-    def has_fresh(self) -> bool:
-        """True while a connection has not asked anything yet."""
-        return any(connection.is_fresh for connection in self.connections)
+    def is_busy(self, *, counts_unasked: bool) -> bool:
+        """True while an answer that has ended is not all written; with `counts_unasked` also while a request is
+        being received or a connection has not asked anything yet."""
+        return any(
+            connection.has_unsent or (counts_unasked and (connection.is_fresh or connection.is_receiving))
+            for connection in self.connections
+        )
 
     def stop_all(self) -> None:
         """End every connection, with whatever it is doing."""
@@ -121,6 +125,16 @@ class ClientConnection:
         """Nothing has been asked on this connection yet."""
         return self._seen_from is None and not self._is_closing
 
+    @property
+    def is_receiving(self) -> bool:
+        """A request is on its way in, or waits for the one before it."""
+        return bool(self._reader.ready) or (self._reader.stage != IDLE and not self._is_closing)
+
+    @property
+    def has_unsent(self) -> bool:
+        """What was written has not all left this process."""
+        return self._transport is not None and bool(self._transport.get_write_buffer_size())
+
     # --- asyncio.Protocol ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -148,7 +162,9 @@ class ClientConnection:
         if address is None or generation.settings.trusted_proxies.trusts(self._peer):
             return True  # a trusted proxy stands for any number of clients
         door = self._listener.door
-        self._counted_as = door.addresses.try_open(address, generation.limits.connections_per_address)
+        most = generation.limits.connections_per_address
+        share = None if most is None else -(-most // door.processes)
+        self._counted_as = door.addresses.try_open(address, share)
         if self._counted_as is None:
             door.counters.refused_connections["connections_per_address"] += 1
         return self._counted_as is not None

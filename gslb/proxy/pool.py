@@ -22,7 +22,7 @@ _KEEP_ALIVE_MARGIN_S = 0.5
 
 
 class ConnectFailed(Exception):
-    """No connection. `result` is the attempts label: connect_error, tls_error or timeout."""
+    """No connection. `result` is the attempts label: connect_error or tls_error."""
 
     def __init__(self, result: str, why: str) -> None:
         super().__init__(why)
@@ -136,6 +136,8 @@ class EndpointPool:
             result = ConnectFailed("connect_error", f"no connection within {self._connect_s:g} s")
         except ConnectFailed as failure:
             result = failure
+        except Exception as error:  # whatever it is: who asked must not wait for ever
+            result = ConnectFailed("connect_error", f"no connection: {type(error).__name__}")
         if isinstance(result, ConnectFailed):
             self._resolver.doubt()
         done(result)

@@ -106,7 +106,11 @@ class TlsServer:
                     self._loop.remove_reader(each)
                 self._loop.call_later(_PAUSE_S, self._watch)
                 return
-            if len(self._handshakes) + len(listener.connections) >= listener.generation.limits.connections:
+            if (
+                len(self._handshakes) + listener.door.connections.requests
+                >= listener.generation.limits.connections
+            ):
+                listener.door.counters.refused_connections["connections"] += 1
                 sock.close()
                 continue
             sock.setblocking(False)

@@ -204,7 +204,7 @@ class UpstreamConnection:
             self._head_is_new = False
             doubt = finish_response_head(head)
             if doubt is not None:
-                fault = doubt  # where such a body ends nobody knows: nothing of it is used
+                fault = fault or doubt  # where such a body ends nobody knows: nothing of it is used
                 self._bodies.clear()
                 self._is_complete = False
             elif fault is None or self._bodies or self._is_complete:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gslb.policy.residency import tenant_deny_reason
 from gslb.routing.view import EndpointView, Snapshot
 from gslb.types import Dropped, Facts, ForcedState, Place, Region
 
@@ -46,10 +47,7 @@ def _pinned(facts: Facts, view: EndpointView, _context: FenceContext) -> str | N
 
 
 def _tenant(facts: Facts, view: EndpointView, _context: FenceContext) -> str | None:
-    allowed = facts.tenant_jurisdictions
-    if allowed is None or allowed & view.endpoint.region.jurisdictions:
-        return None
-    return f"tenant {facts.tenant} may only be served in {', '.join(sorted(allowed))}"
+    return tenant_deny_reason(facts.tenant_jurisdictions, view.endpoint.region)
 
 
 def _residency(facts: Facts, view: EndpointView, context: FenceContext) -> str | None:

@@ -56,7 +56,7 @@ def find_route(method: bytes, path: bytes) -> Route:
         if method == b"GET":
             return _REALTIME
         raise _wrong_method(method, b"GET")
-    raise ApiError("not_found", "this path is not served here; see the list of passed paths in the README")
+    raise ApiError("not_found", "this path is not served here; the README lists those that are")
 
 
 def dialect_of(path: bytes) -> Dialect:

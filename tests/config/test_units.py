@@ -86,3 +86,9 @@ def test_host_and_port() -> None:
     for text in ("8080", ":8080", "a:", "a:65536", "::1:80", "a:b", "a:²", "http://a:1", "a:1\n"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             split_host_port(text)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64, ".".join(["a" * 60] * 5)])
+def test_a_host_that_cannot_be_looked_up_is_no_endpoint(host: str) -> None:
+    with pytest.raises(ValueError, match="no host name"):
+        endpoint_address(f"http://{host}:8000")

@@ -29,7 +29,11 @@ class ManualLoop:
     def __init__(self) -> None:
         self.now_s = 100.0
         self._timers: list[tuple[float, int, Handle, Callable[[], None]]] = []
+        self.told: list[dict[str, object]] = []
         self._count = 0
+
+    def call_exception_handler(self, context: dict[str, object]) -> None:
+        self.told.append(context)
 
     def time(self) -> float:
         return self.now_s
@@ -186,3 +190,18 @@ def test_a_finished_item_is_let_go() -> None:
         item.deadline_s = NEVER_S  # what a closed connection does
     loop.run_until(loop.now_s + 1.1)
     assert sum(len(tick) for tick in deadlines._ring) == 0
+
+
+def test_a_call_that_raises_costs_the_others_nothing() -> None:
+    loop, deadlines = ring()
+    items = [Item(loop, deadlines) for _ in range(5)]
+
+    def broken(_now_s: float) -> None:
+        raise RuntimeError("a fault of one")
+
+    items[0].on_deadline = broken  # type: ignore[method-assign]
+    for item in items:
+        deadlines.arm(item, loop.now_s + 0.1)
+    loop.run_until(loop.now_s + 1.0)
+    assert [len(item.calls) for item in items[1:]] == [1] * 4
+    assert len(loop.told) == 1

@@ -278,3 +278,11 @@ async def test_fc15_f_a_name_that_moved_is_found_by_the_next_connection() -> Non
             assert isinstance(await opened(pool), UpstreamConnection)
         await until(lambda: new.links)
         pool.close()
+
+
+async def test_whatever_goes_wrong_who_asked_hears_of_it() -> None:
+    """An error that is no OSError (here of IDNA) once left the request waiting for ever."""
+    pool = pool_of("http://a..b:9001")
+    found = await opened(pool)
+    assert isinstance(found, ConnectFailed)
+    assert found.result == "connect_error"

@@ -326,3 +326,38 @@ async def test_fc39_records_are_written_before_the_edge_is_gone(edge: MakeEdge, 
     await until(lambda: len(one.requests) == 3)
     await running.edge.stop(0)
     assert [record["status"] for record in running.records()] == [200, 200, 503]
+
+
+async def test_fc39_an_answer_that_has_ended_goes_out_whole_before_the_edge_does(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """FC-39: the engine is done, the exchange is recorded, but a slow client has not taken it all yet."""
+    body = b"x" * 60_000
+    running = await edge({"eu": [await upstream([answer(200, body)])]})
+    client, _ = await running.connect_narrow()
+    found = client.send(ASK)
+    await until(lambda: running.edge.counters.requests and not running.edge.counters.open_exchanges)
+    stopping = asyncio.create_task(running.edge._data.stop(20.0))
+    await asyncio.sleep(0.1)
+    assert not stopping.done()
+    assert client.transport is not None
+    client.transport.resume_reading()
+    await until(lambda: found.is_complete, "the whole answer", 20.0)
+    assert bytes(found.body) == body
+    await stopping
+
+
+async def test_fc39_a_hand_over_waits_for_a_request_on_its_way(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    """FC-39: half of a second request had come when another process took over."""
+    running = await edge({"eu": [await upstream()]})
+    client = await running.connect()
+    assert (await client.ask(ASK)).status == 200
+    client.write(ASK[:40])
+    await until(lambda: any(each.is_receiving for each in running.edge._listener.connections))
+    stopping = asyncio.create_task(running.edge._data.stop(20.0, hands_over=True))
+    await asyncio.sleep(0.5)
+    assert not stopping.done()
+    found = client.send(ASK[40:])
+    await until(lambda: found.is_complete)
+    assert found.status == 200
+    await stopping
