@@ -7,8 +7,6 @@ import signal
 import ssl
 from pathlib import Path
 
-import pytest
-
 from tests.support.authority import Authority
 from tests.support.process import GslbProcess, worker_of
 from tests.support.raw_client import Answer, RawClient, chat, request, until
@@ -82,13 +80,12 @@ async def test_fc06_d_every_worker_shows_the_renewed_certificate(
     await until_it(is_renewed, "the new certificate everywhere")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 async def test_another_process_takes_over_a_tls_port(
-    workers: int, gslb: MakeGslb, upstream: MakeUpstream, authority: Authority, tmp_path: Path
+    gslb: MakeGslb, upstream: MakeUpstream, authority: Authority, tmp_path: Path
 ) -> None:
     """No handshake is lost and no request fails while one process follows another."""
     rotating = Rotating(authority, tmp_path)
-    config = config_for({"eu": [await upstream()]}, workers, tls=section((rotating.cert, rotating.key)))
+    config = config_for({"eu": [await upstream()]}, tls=section((rotating.cert, rotating.key)))
     tls = authority.trusting()
     old = await gslb(config, "old")
     is_over = False
