@@ -27,7 +27,7 @@ from gslb.wire.http1 import RequestHead, client_head
 from gslb.wire.paths import model_id_of
 
 if TYPE_CHECKING:
-    from gslb.proxy.listener import ClientConnection
+    from gslb.proxy.client import ClientConnection
 
 _MOST_LOST_RACES = 4
 """Another worker may take the last place at an endpoint between decision and ticket; as often is decided again."""

@@ -17,7 +17,7 @@ from gslb.wire.paths import dialect_of
 from gslb.wire.sse import ends_between_events
 
 if TYPE_CHECKING:
-    from gslb.proxy.listener import ClientConnection
+    from gslb.proxy.client import ClientConnection
 
 _TAIL_PIECES = 4
 _TAIL_BYTES = 16 * 1024

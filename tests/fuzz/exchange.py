@@ -21,10 +21,11 @@ from gslb.config.load import check_text
 from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.policy.quota import ConcurrencyLimit, ConnectionLimit
+from gslb.proxy.client import ClientConnection
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.exchange import Exchange
 from gslb.proxy.generation import Door, Generation
-from gslb.proxy.listener import ClientConnection, Listener
+from gslb.proxy.listener import Listener
 from gslb.proxy.pool import ConnectFailed, EndpointPool
 from gslb.proxy.record import LogValues, log_record
 from gslb.proxy.upstream import UpstreamConnection
@@ -326,7 +327,7 @@ _STEPS: dict[bytes, Callable[[World, bytes], None]] = {
 def check_exchange(data: bytes) -> None:
     """Play an input, end everything, and see what is left."""
     world = World()
-    with patch("gslb.proxy.listener.Exchange", world.make_exchange):
+    with patch("gslb.proxy.client.Exchange", world.make_exchange):
         for record in data.split(BREAK)[:_MAX_RECORDS]:
             step = _STEPS.get(record[:1])
             if step is not None:

@@ -222,7 +222,7 @@ async def running_edge(
         running.begun += 1
         return Exchange(*args)
 
-    with patch("gslb.proxy.listener.Exchange", counted):
+    with patch("gslb.proxy.client.Exchange", counted):
         await edge.start()
         try:
             yield running
