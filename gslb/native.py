@@ -27,7 +27,8 @@ HOT_ROOMS = (
     "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
     "proxy/exchange", "proxy/failure", "proxy/generation", "proxy/hedge", "proxy/listener", "proxy/next_endpoint",
-    "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record", "proxy/relay", "proxy/tunnel", "proxy/upstream",
+    "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record", "proxy/relay", "proxy/tunnel",
+    "proxy/upstream",
 )  # fmt: skip
 """What one request passes from its first byte to its record. They call each other directly only when compiled
 together."""
