@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format native test-native bench fuzz test-real lock clean
+.PHONY: demo test test-units test-edge test-processes lint format native test-native bench fuzz test-real lock clean
 
 # The pinned environment; made again when the lock changes.
 $(VENV)/.ready: requirements-test.lock pyproject.toml
@@ -15,8 +15,16 @@ $(VENV)/.ready: requirements-test.lock pyproject.toml
 demo: $(VENV)/.ready ## three simulated regions, clients from many countries, one outage; no network needed
 	$(BIN)/gslb demo
 
-test: $(VENV)/.ready ## unit and system tests, loopback only
-	$(BIN)/python -m pytest
+test: $(VENV)/.ready ## unit and system tests, loopback only; three runs at once, for most of the time is waiting
+	$(MAKE) --no-print-directory -j3 --output-sync=target test-units test-edge test-processes
+
+PROCESSES := $(wildcard tests/system/test_w*.py tests/system/test_tls*.py tests/system/test_signals.py)
+test-units: $(VENV)/.ready
+	$(BIN)/python -m pytest tests --ignore=tests/system
+test-edge: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/system $(addprefix --ignore=,$(PROCESSES))
+test-processes: $(VENV)/.ready
+	$(BIN)/python -m pytest $(PROCESSES)
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
