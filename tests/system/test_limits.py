@@ -133,8 +133,9 @@ async def test_fc36_e_g_in_one_write(edge: MakeEdge, upstream: MakeUpstream) -> 
     assert (await running.ask(head + b"X: " + b"y" * MIB + b"\r\n\r\n")).status == 431
 
 
-async def test_connections_are_bounded(edge: MakeEdge, upstream: MakeUpstream) -> None:
-    running = await edge({"eu": [await upstream()]}, limits={"connections": 3})
+@pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
+async def test_connections_are_bounded(limit: str, edge: MakeEdge, upstream: MakeUpstream) -> None:
+    running = await edge({"eu": [await upstream()]}, limits={limit: 3})
     kept = [await running.connect() for _ in range(3)]
     extra = await running.connect()
     await extra.end()
@@ -144,3 +145,9 @@ async def test_connections_are_bounded(edge: MakeEdge, upstream: MakeUpstream) -
     kept[0].close()
     await until(lambda: running.edge.counters.open_connections == 2)
     assert (await running.ask(request(chat()))).status == 200
+    page = bytes((await running.admin("/metrics")).body).decode()
+    assert f'gslb_refused_connections_total{{limit="{limit}"}} 1.0' in page
+    assert len(running.edge._door.addresses) <= 1
+    for client in kept:
+        client.close()
+    await until(lambda: len(running.edge._door.addresses) == 0, "nothing to be remembered")

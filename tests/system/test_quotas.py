@@ -138,27 +138,6 @@ async def test_the_model_list_takes_no_place(edge: MakeEdge, upstream: MakeUpstr
 # --- connections of one address -------------------------------------------------------------------------
 
 
-async def test_connections_of_one_address_are_bounded(edge: MakeEdge, upstream: MakeUpstream) -> None:
-    running = await edge({"eu": [await upstream()]}, limits={"connections_per_address": 3})
-    kept = [await running.connect() for _ in range(3)]
-    extra = await running.connect()
-    await extra.end()
-    assert extra.received == b""
-    for client in kept:
-        assert (await client.ask(request(chat()))).status == 200
-    kept[0].close()
-    await until(lambda: running.edge.counters.open_connections == 2)
-    assert (await running.ask(request(chat()))).status == 200
-    assert (
-        b'gslb_refused_connections_total{limit="connections_per_address"} 1.0'
-        in (await running.admin("/metrics")).body
-    )
-    assert len(running.edge._door.addresses) <= 1
-    for client in kept:
-        client.close()
-    await until(lambda: len(running.edge._door.addresses) == 0, "nothing to be remembered")
-
-
 async def test_a_trusted_proxy_may_open_any_number(edge: MakeEdge, upstream: MakeUpstream) -> None:
     geo = {"trusted_proxies": ["127.0.0.0/8"]}
     running = await edge({"eu": [await upstream()]}, geo=geo, limits={"connections_per_address": 1})
