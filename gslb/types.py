@@ -67,7 +67,8 @@ class Endpoint:
     """One vLLM API server (or a gateway in front of a cluster). `key` identifies it across reloads.
 
     `capacity` is a hard cap on requests this edge has running there (None: learnt). `models` None means
-    "learnt from its /v1/models". `prefill_ms_per_token` is the cold-start prior of the prefill rate.
+    "learnt from its /v1/models". The last three are what is believed of it until it is learnt: the prefill rate,
+    how long an answer holds its slot, and one decoding step.
     """
 
     key: str
@@ -80,6 +81,7 @@ class Endpoint:
     price_per_hour: float | None = None
     prefill_ms_per_token: float = 0.05
     slot_hold_ms: float = 3900.0
+    step_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -87,7 +89,10 @@ class Facts:
     """What one request asks, as far as the decision cares. Immutable by convention once routed.
 
     `prompt_tokens` is an estimate. `budget_ms` is the client's time-to-first-token budget, `pinned_region`
-    the region it insists on, `jurisdictions` what its tenant allows (None: no tenant rule).
+    the region it insists on, `tenant_jurisdictions` what its tenant allows (None: no tenant rule). `priority` is
+    the class it is held in when nobody has room: the higher goes first. `affinity_key` is a hash of what marks
+    requests that belong together (session, cache key, user; None: nothing does); `prefix_blocks` are chained
+    hashes of the prompt's leading blocks of `block_tokens` tokens each: equal hash, equal prompt up to there.
     """
 
     model: str
@@ -98,6 +103,10 @@ class Facts:
     budget_ms: float | None = None
     pinned_region: str | None = None
     tenant_jurisdictions: frozenset[str] | None = None
+    priority: int = 0
+    affinity_key: int | None = None
+    prefix_blocks: tuple[int, ...] = ()
+    block_tokens: int = 0
 
 
 @dataclass(slots=True)

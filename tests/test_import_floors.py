@@ -34,6 +34,7 @@ FLOORS: dict[str, int] = {
     "gslb.config": 3,
     "gslb.proxy": 3,
     "gslb.state": 3,
+    "gslb.sim": 3,
     "gslb.observe": 4,
     "gslb.admin": 4,
     "gslb.mock": 4,
@@ -55,6 +56,7 @@ FLOORS: dict[str, int] = {
 PURE = (
     "gslb.types", "gslb.clock", "gslb.counters", "gslb.errors", "gslb.config.schema", "gslb.config.units",
     "gslb.config.fields", "gslb.geo", "gslb.wire", "gslb.policy", "gslb.routing",
+    "gslb.sim",
 )  # fmt: skip
 
 IMPURE_MODULES = frozenset({"asyncio", "socket", "threading", "logging", "time"})

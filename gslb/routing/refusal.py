@@ -28,6 +28,19 @@ class Refusal:
     home: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Who may serve this is well, but full: hold the request at the edge.
+
+    `least_ms` is what its first token would take at the best of them once a slot is free there (network and
+    prefill), `drain_per_s` how many slots come free in a second at all of them together.
+    """
+
+    home: str
+    least_ms: float
+    drain_per_s: float
+
+
 def refuse_fenced(facts: Facts, snapshot: Snapshot, residency: ResidencyRule) -> Refusal:
     """No endpoint passed the fences: say which one it was.
 
@@ -64,6 +77,26 @@ def refuse_saturated(seen: Sequence[Option], home: str) -> Refusal:
     return Refusal(
         "saturated", "every endpoint that may serve this request is at its capacity",
         retry_after_s=max(1.0, soonest_ms / 1000), home=home,
+    )  # fmt: skip
+
+
+def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
+    """Every endpoint in `seen` (each once or more often) is full for now."""
+    by_key = {option.view.endpoint.key: option for option in seen}
+    options = by_key.values()
+    drain_per_s = sum(
+        1000.0 * (option.view.slots or 1) / option.view.endpoint.slot_hold_ms for option in options
+    )
+    least_ms = min(option.network_ms + option.prefill_ms for option in options)
+    return NoRoom(home, least_ms, drain_per_s)
+
+
+def refuse_unheld(no_room: NoRoom, ahead: int = 0) -> Refusal:
+    """Nobody has room and the request may not wait here: behind `ahead` others a slot would come free then."""
+    retry_after_s = (ahead + 1) / max(no_room.drain_per_s, 0.001)
+    return Refusal(
+        "saturated", "every endpoint that may serve this request is full", None, max(1.0, retry_after_s),
+        no_room.home,
     )  # fmt: skip
 
 

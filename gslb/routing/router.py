@@ -16,13 +16,20 @@ from gslb.routing.health import State
 from gslb.routing.load import Gate
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
-from gslb.routing.refusal import Refusal, refuse_fenced, refuse_late, refuse_saturated
+from gslb.routing.refusal import (
+    NoRoom,
+    Refusal,
+    hold_for_room,
+    refuse_fenced,
+    refuse_late,
+    refuse_saturated,
+)
 from gslb.routing.rules import RoutingRules
 from gslb.routing.slate import Entry, Slate, Tier
 from gslb.routing.view import EndpointView, Snapshot
 from gslb.types import Dropped, Explanation, Facts, ForcedState, Place, Ranked
 
-__all__ = ["Candidates", "Decision", "Refusal", "Router", "RoutingRules", "one_line"]
+__all__ = ["Candidates", "Decision", "NoRoom", "Refusal", "Router", "RoutingRules", "one_line"]
 
 _KEPT_ENTRIES = 200_000
 """Bound on what candidate lists hold together (some 25 MB): every client's wish of a model makes one."""
@@ -95,8 +102,8 @@ class Router:
 
     # --- decisions ---------------------------------------------------------------------------------
 
-    def route(self, facts: Facts, snapshot: Snapshot, now_s: float) -> Decision | Refusal:
-        """Choose where the first attempt of a request goes."""
+    def route(self, facts: Facts, snapshot: Snapshot, now_s: float) -> Decision | NoRoom | Refusal:
+        """Choose where the first attempt of a request goes. `NoRoom` only when the rules hold requests."""
         candidates = self._candidates(facts, snapshot)
         if candidates.refusal is not None:
             return candidates.refusal
@@ -112,7 +119,7 @@ class Router:
     ) -> Decision | None:
         """Choose the next endpoint after a failure before the first content byte; None when none is left.
 
-        `tried` holds endpoint keys (never used twice), `failures_by_region` this exchange's failures.
+        It may be a full one: a request that has lost an attempt is not held, it has waited once already. `tried` holds endpoint keys (never used twice), `failures_by_region` this exchange's failures.
         """
         candidates = self._candidates(facts, snapshot)
         struck = frozenset(name for name, count in failures_by_region.items() if count >= _REGION_STRIKES)
@@ -135,7 +142,7 @@ class Router:
         now_s: float,
         tried: Collection[str],
         avoided: frozenset[str],
-    ) -> Decision | Refusal:
+    ) -> Decision | NoRoom | Refusal:
         self._turn += 1
         slate = self._slate(candidates, facts, snapshot, now_s, tried, avoided)
         for number, tier in enumerate(candidates.tiers):
@@ -145,6 +152,8 @@ class Router:
             choice = self._policy(slate)
             if choice is not None:
                 return self._decided(choice, candidates, facts, slate, bool(tried))
+        if slate.seen and self.rules.holds and not tried:
+            return hold_for_room(slate.seen, candidates.home)
         waiting = [option for option in slate.seen if not option.is_capped]
         if waiting:
             # One trial at a time: a busy probing endpoint waits behind the full ones, however short its queue.
@@ -182,7 +191,9 @@ class Router:
 
     # --- explanations ------------------------------------------------------------------------------
 
-    def explain(self, facts: Facts, snapshot: Snapshot, now_s: float) -> tuple[Decision | Refusal, Explanation]:
+    def explain(
+        self, facts: Facts, snapshot: Snapshot, now_s: float
+    ) -> tuple[Decision | NoRoom | Refusal, Explanation]:
         """The decision `route` makes, with every candidate ranked by its milliseconds and every drop named."""
         candidates = self._candidates(facts, snapshot)
         choice = self.route(facts, snapshot, now_s)
@@ -197,7 +208,10 @@ class Router:
         options.sort(key=lambda option: option.total_ms)
         ranked = tuple(_ranked(option, slate) for option in options)
         chosen = _ranked(choice.option, slate) if isinstance(choice, Decision) else None
-        reason = choice.reason if isinstance(choice, Decision) else choice.code
+        if isinstance(choice, Refusal):
+            reason = choice.code
+        else:
+            reason = choice.reason if isinstance(choice, Decision) else "no room"
         home = candidates.home or None
         return choice, Explanation(chosen, home, reason, ranked, tuple(dropped))
 

@@ -27,4 +27,6 @@ class RoutingRules:
     gate_open: float = 0.75
     stale_after_s: float = 10.0
     refuses_over_budget: bool = False
+    holds: bool = False
+    """Without room anywhere: hold at the edge (`NoRoom`) instead of queueing at an engine."""
     edge_place: Place | None = None
