@@ -84,9 +84,7 @@ def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
     """Every endpoint in `seen` (each once or more often) is full for now."""
     by_key = {option.view.endpoint.key: option for option in seen}
     options = by_key.values()
-    drain_per_s = sum(
-        1000.0 * (option.view.slots or 1) / option.view.endpoint.slot_hold_ms for option in options
-    )
+    drain_per_s = sum(1000.0 * (option.view.slots or 1) / option.view.endpoint.slot_hold_ms for option in options)
     least_ms = min(option.network_ms + option.prefill_ms for option in options)
     return NoRoom(home, least_ms, drain_per_s)
 

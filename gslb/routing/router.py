@@ -119,7 +119,8 @@ class Router:
     ) -> Decision | None:
         """Choose the next endpoint after a failure before the first content byte; None when none is left.
 
-        It may be a full one: a request that has lost an attempt is not held, it has waited once already. `tried` holds endpoint keys (never used twice), `failures_by_region` this exchange's failures.
+        It may be a full one: a request that has lost an attempt is not held, it has waited once already. `tried`
+        holds endpoint keys (never used twice), `failures_by_region` this exchange's failures.
         """
         candidates = self._candidates(facts, snapshot)
         struck = frozenset(name for name, count in failures_by_region.items() if count >= _REGION_STRIKES)
