@@ -138,7 +138,7 @@ class Exchange:
         assert self.admitted is not None
         assert self.admitted.facts is not None
         view = decision.option.view
-        ticket = view.own.open_ticket(self.admitted.facts.prompt_tokens, view.endpoint.capacity)
+        ticket = view.own.open_ticket(decision.option.work, view.endpoint.capacity)
         if ticket is None:
             return None
         self.attempts += 1

@@ -174,11 +174,10 @@ def gorgo(slate: Slate) -> Option | None:
 
 def lmetric(slate: Slate) -> Option | None:
     """Uncached tokens times batch: least product of pending work and requests there."""
-    tokens = slate.facts.prompt_tokens
 
     def product(option: Option) -> float:
         own = option.view.own
-        return (own.pending_tokens + tokens) * (own.requests + option.view.others + 1)
+        return (own.pending_tokens + option.work) * (own.requests + option.view.others + 1)
 
     return min(slate.with_room(), key=product, default=None)
 

@@ -1,23 +1,32 @@
 """How long the first token would take at one endpoint: network + queue wait + prefill, in milliseconds.
 
-The terms and their constants come from DESIGN sections 2 and 7: below the slot limit a first token waits for
-the prompts ahead of it to be prefilled; at the limit it also waits for slots to come free, one every
+Below the slot limit a first token waits for decoding steps and for the prompts ahead of it to be prefilled
+(`learn` says how long those take); at the limit it also waits for slots to come free, one every
 `slot_hold_ms / slots` on average.
 """
 
 from __future__ import annotations
 
 from gslb.routing.health import State
+from gslb.routing.learn import STEPS_TO_FIRST
 from gslb.routing.view import EndpointView
 
 FRESH_S = 2.0
-"""A sample this young counts in full; from here to `stale_after_s` it fades to nothing."""
+"""A sample this young counts in full; from here to `stale_after_s` it gives way to what is usual there."""
+
+_FORGOTTEN_AFTER = 10.0
+"""After so many times `stale_after_s` more an endpoint's usual load counts for nothing."""
 
 
 class Option:
-    """One endpoint as one request would find it. All times in ms; `total_ms` includes the foreign tax."""
+    """One endpoint as one request would find it. All times in ms; `total_ms` includes the foreign tax. `work` is
+    what it would have to prefill of the prompt, `ahead` the same of prompts before it; `steps_ms` of `queue_ms`
+    are decoding steps."""
 
-    __slots__ = ("has_room", "network_ms", "prefill_ms", "queue_ms", "tax_ms", "total_ms", "view")
+    __slots__ = (
+        "ahead", "has_room", "network_ms", "prefill_ms", "queue_ms", "steps_ms", "tax_ms", "total_ms", "view",
+        "work",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -25,16 +34,21 @@ class Option:
         network_ms: float,
         tax_ms: float,
         queue_ms: float,
-        prefill_ms: float,
+        work: int,
         has_room: bool,
+        ahead: int = 0,
+        steps_ms: float = 0.0,
     ) -> None:
         self.view = view
         self.network_ms = network_ms
         self.tax_ms = tax_ms
         self.queue_ms = queue_ms
-        self.prefill_ms = prefill_ms
+        self.work = work
+        self.prefill_ms = prefill_ms = work * view.rate_ms
         self.total_ms = network_ms + queue_ms + prefill_ms + tax_ms
         self.has_room = has_room
+        self.ahead = ahead
+        self.steps_ms = steps_ms
 
     @property
     def is_capped(self) -> bool:
@@ -49,12 +63,17 @@ class Option:
 
 
 def in_system(view: EndpointView, now_s: float, stale_after_s: float) -> float:
-    """Requests at the endpoint: ours exactly, others' by the last sample, faded by its age."""
+    """Requests at the endpoint: ours exactly, others' by the last sample. As that ages it gives way to what others
+    usually have there, since nobody heard from for long is not idle; and much later to nothing, since nobody is
+    full for ever because its metrics are gone."""
     others = view.others
-    if others:
-        age_s = now_s - view.at_s
-        if age_s > FRESH_S:
-            others *= max(0.0, 1.0 - (age_s - FRESH_S) / max(stale_after_s - FRESH_S, 0.001))
+    age_s = now_s - view.at_s
+    if age_s > FRESH_S:
+        if age_s < stale_after_s:
+            others += (view.usual_others - others) * (age_s - FRESH_S) / (stale_after_s - FRESH_S)
+        else:
+            forgotten = (age_s - stale_after_s) / (_FORGOTTEN_AFTER * stale_after_s)
+            others = view.usual_others * (1.0 - forgotten) if forgotten < 1.0 else 0.0
     return view.own.requests + others
 
 
@@ -62,23 +81,27 @@ def predict(
     view: EndpointView,
     network_ms: float,
     tax_ms: float,
-    prompt_tokens: int,
+    work: int,
     now_s: float,
     stale_after_s: float,
 ) -> Option:
-    """What a request of `prompt_tokens` (uncached) would find at `view`. What is capped never has room."""
-    endpoint = view.endpoint
-    rate_ms = endpoint.prefill_ms_per_token
+    """What a request with `work` (see `learn.prefill_work`) left to prefill would find at `view`. What is capped
+    never has room."""
     own = view.own
-    queue_ms = own.pending_tokens * rate_ms
+    ahead = own.pending_tokens
+    present = in_system(view, now_s, stale_after_s)
+    steps_ms = STEPS_TO_FIRST * view.step_ms if present >= 1.0 else 0.0
+    queue_ms = view.base_ms + ahead * view.rate_ms + steps_ms
+    if queue_ms < 0.0:
+        queue_ms = 0.0
     slots = view.slots
     has_room = True
     if view.state is State.PROBING:
         has_room = own.requests == 0  # a trial is one request
-    elif slots is not None and (present := in_system(view, now_s, stale_after_s)) >= slots:
+    elif slots is not None and present >= slots:
         has_room = False
-        queue_ms += (present - slots + 1) * endpoint.slot_hold_ms / slots
+        queue_ms += (present - slots + 1) * view.slot_hold_ms / slots
     elif view.is_kv_full and now_s - view.at_s <= stale_after_s:
         has_room = False
-        queue_ms += endpoint.slot_hold_ms / max(in_system(view, now_s, stale_after_s), 1.0)
-    return Option(view, network_ms, tax_ms, queue_ms, prompt_tokens * rate_ms, has_room)
+        queue_ms += view.slot_hold_ms / max(present, 1.0)
+    return Option(view, network_ms, tax_ms, queue_ms, work, has_room, ahead, steps_ms)

@@ -71,9 +71,7 @@ def refuse_fenced(facts: Facts, snapshot: Snapshot, residency: ResidencyRule) ->
 
 def refuse_saturated(seen: Sequence[Option], home: str) -> Refusal:
     """Every endpoint in `seen` runs as many requests of this edge as its capacity allows."""
-    soonest_ms = min(
-        option.view.endpoint.slot_hold_ms / max(option.view.endpoint.capacity or 1, 1) for option in seen
-    )
+    soonest_ms = min(option.view.slot_hold_ms / max(option.view.endpoint.capacity or 1, 1) for option in seen)
     return Refusal(
         "saturated", "every endpoint that may serve this request is at its capacity",
         retry_after_s=max(1.0, soonest_ms / 1000), home=home,
@@ -84,7 +82,7 @@ def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
     """Every endpoint in `seen` (each once or more often) is full for now."""
     by_key = {option.view.endpoint.key: option for option in seen}
     options = by_key.values()
-    drain_per_s = sum(1000.0 * (option.view.slots or 1) / option.view.endpoint.slot_hold_ms for option in options)
+    drain_per_s = sum(1000.0 * (option.view.slots or 1) / option.view.slot_hold_ms for option in options)
     least_ms = min(option.network_ms + option.prefill_ms for option in options)
     return NoRoom(home, least_ms, drain_per_s)
 

@@ -70,7 +70,7 @@ class Candidates:
     """
 
     __slots__ = (
-        "dropped", "home", "least_rate_ms", "live_tiers", "place", "refusal", "tiers", "to_edge_ms",
+        "dropped", "home", "live_tiers", "place", "refusal", "tiers", "to_edge_ms",
     )  # fmt: skip
 
     def __init__(self, place: Place, dropped: list[Dropped]) -> None:
@@ -80,7 +80,6 @@ class Candidates:
         self.live_tiers = 0
         self.home = ""
         self.to_edge_ms = 0.0
-        self.least_rate_ms = 0.0
         self.refusal: Refusal | None = None
 
 
@@ -174,8 +173,8 @@ class Router:
         avoided: frozenset[str],
     ) -> Slate:
         return Slate(
-            facts, snapshot, now_s, self.rules, candidates.home, facts.prompt_tokens * candidates.least_rate_ms,
-            self._dice, self._turn, self._gate_is_shut, tried, avoided,
+            facts, snapshot, now_s, self.rules, candidates.home, self._dice, self._turn, self._gate_is_shut, tried,
+            avoided,
         )  # fmt: skip
 
     def _decided(
@@ -241,7 +240,6 @@ class Router:
             candidates.refusal = refuse_fenced(facts, snapshot, self._residency)
             return candidates
         candidates.to_edge_ms = to_edge_ms = self._to_edge_ms(facts.place)
-        candidates.least_rate_ms = min(view.endpoint.prefill_ms_per_token for view in allowed)
         first_tier = min(view.endpoint.region.priority for view in allowed)
         near = [(self._network_ms(facts.place, to_edge_ms, view), view) for view in allowed]
         in_first_tier = (pair for pair in near if pair[1].endpoint.region.priority == first_tier)

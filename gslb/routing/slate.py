@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from random import Random
 
+from gslb.routing.learn import prefill_work
 from gslb.routing.predict import Option, predict
 from gslb.routing.rules import RoutingRules
 from gslb.routing.view import Snapshot
@@ -57,7 +58,7 @@ class Slate:
 
     __slots__ = (
         "_ask_gate", "_avoided", "_now_s", "_shut", "_snapshot", "_tried", "dice", "facts", "home",
-        "least_prefill_ms", "rules", "seen", "tier", "turn",
+        "least_prefill_ms", "rules", "seen", "tier", "turn", "work",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +68,6 @@ class Slate:
         now_s: float,
         rules: RoutingRules,
         home: str,
-        least_prefill_ms: float,
         dice: Random,
         turn: int,
         ask_gate: Callable[[str, Snapshot, float], bool],
@@ -75,11 +75,12 @@ class Slate:
         avoided: Collection[str] = (),
     ) -> None:
         self.facts = facts
+        self.work = prefill_work(facts.prompt_tokens)
         self._snapshot = snapshot
         self._now_s = now_s
         self.rules = rules
         self.home = home
-        self.least_prefill_ms = least_prefill_ms
+        self.least_prefill_ms = self.work * snapshot.least_rate_ms
         self.dice = dice
         self.turn = turn
         self._ask_gate = ask_gate
@@ -96,8 +97,7 @@ class Slate:
         view = self._snapshot.endpoints[entry.index]
         if (self._tried and view.endpoint.key in self._tried) or (self._avoided and entry.region in self._avoided):
             return None
-        tokens = self.facts.prompt_tokens
-        return predict(view, entry.network_ms, entry.tax_ms, tokens, self._now_s, self.rules.stale_after_s)
+        return predict(view, entry.network_ms, entry.tax_ms, self.work, self._now_s, self.rules.stale_after_s)
 
     def is_known(self, option: Option) -> bool:
         """False when nobody has told this endpoint's load lately."""

@@ -8,24 +8,28 @@ round trips), so candidate lists computed from it can be kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gslb.routing.health import SUSPICION, HealthMachine, HealthMarks, Outcome, State
+from gslb.routing.learn import Moments, ServiceFit
 from gslb.routing.load import InFlight, OwnLoad
 from gslb.types import Endpoint, ForcedState, LoadSample
 
+_USUAL_WEIGHT = 0.05
+"""Of one sample in the average of others' requests: it remembers about twenty."""
 _KV_FULL = 0.9
 """Above this KV-cache use, waiting requests wait for memory, not for one step's token budget."""
 
 
 class EndpointView:
     """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's, as of `at_s`
-    (minus infinity while nobody has told). `own` is shared and live; all else stays as it was."""
+    (minus infinity while nobody has told), `usual_others` their average. `base_ms`, `rate_ms`, `step_ms` and
+    `slot_hold_ms` are what `learn.ServiceFit` believes. `own` is shared and live; all else stays as it was."""
 
     __slots__ = (
-        "at_s", "endpoint", "forced", "is_kv_full", "load", "models", "others", "own", "reason", "rtt_ms",
-        "slots", "state", "suspicion",
+        "at_s", "base_ms", "endpoint", "forced", "is_kv_full", "load", "models", "others", "own", "rate_ms",
+        "reason", "rtt_ms", "slot_hold_ms", "slots", "state", "step_ms", "suspicion", "usual_others",
     )  # fmt: skip
 
     def __init__(self, record: _Record) -> None:
@@ -40,24 +44,37 @@ class EndpointView:
         self.rtt_ms = record.rtt_ms
         self.load = load
         self.slots: int | None = record.endpoint.capacity or record.learnt_slots
-        self.others = 0.0
+        fit = record.fit
+        self.base_ms = fit.base_ms
+        self.rate_ms = fit.rate_ms
+        self.step_ms = fit.step_ms
+        self.slot_hold_ms = fit.slot_hold_ms
+        self.others = _others(load)
+        self.usual_others = record.usual_others
         self.at_s = float("-inf")
         self.is_kv_full = False
         if load is not None and (load.running is not None or load.waiting is not None):
             self.at_s = load.at_s
-            total = (load.running or 0.0) + (load.waiting or 0.0)
-            self.others = max(0.0, total - load.own_running_then)
             self.is_kv_full = bool(load.waiting) and load.kv_usage is not None and load.kv_usage > _KV_FULL
+
+
+def _others(load: LoadSample | None) -> float:
+    """Requests of others in an engine, by a sample; none where nobody tells."""
+    if load is None:
+        return 0.0
+    return max(0.0, (load.running or 0.0) + (load.waiting or 0.0) - load.own_running_then)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole fleet at one instant. `assumes_models` is for offline use: unlearnt models count as served."""
+    """The whole fleet at one instant. No endpoint prefills quicker than `least_rate_ms` a unit of work.
+    `assumes_models` is for offline use: unlearnt models count as served."""
 
     endpoints: tuple[EndpointView, ...]
     roster: int
     generation: int
     assumes_models: bool = False
+    least_rate_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -67,13 +84,25 @@ class _Record:
     endpoint: Endpoint
     health: HealthMachine
     own: InFlight
+    fit: ServiceFit
+    seen: Moments = field(default_factory=Moments)
     load: LoadSample | None = None
+    usual_others: float = 0.0
     load_error: str | None = None
     models: frozenset[str] | None = None
     model_cards: tuple[Mapping[str, Any], ...] = ()
     forced: ForcedState = ForcedState.NONE
     rtt_ms: float | None = None
     learnt_slots: int | None = None
+
+    def learn(self) -> bool:
+        """Take in what was seen since the last time; True when there was anything."""
+        seen = self.seen
+        if not (seen.count or seen.holds):
+            return False
+        self.seen = Moments()
+        self.fit.absorb(seen)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +142,7 @@ class FleetView:
         """Every model name any endpoint serves: the only ones that may become a metric's label."""
         self._roster = 0
         self._generation = 0
+        self._until_least = 0
         self.snapshot = Snapshot((), 0, 0, assumes_models)
 
     def configure(self, endpoints: Iterable[Endpoint], marks: HealthMarks) -> None:
@@ -123,9 +153,11 @@ class FleetView:
         for endpoint in endpoints:
             record = old.get(endpoint.key)
             if record is None:
-                record = _Record(endpoint, HealthMachine(marks), self._own_load_of(endpoint.key))
+                own = self._own_load_of(endpoint.key)
+                record = _Record(endpoint, HealthMachine(marks), own, ServiceFit(endpoint))
             else:
                 record.health.set_marks(marks)
+                record.fit.believe(endpoint)
                 if record.endpoint.models is not None and endpoint.models is None:
                     record.models = None  # declared before, now to be learnt
             record.endpoint = endpoint
@@ -157,10 +189,11 @@ class FleetView:
         return True
 
     def tick(self, now_s: float) -> None:
-        """Let ejections run out. Call about once a second."""
+        """Let ejections run out, and take in what was learnt. Call about once a second."""
         for record in self._records.values():
-            if record.health.tick(now_s):
-                self._publish(record, roster=True)
+            is_changed = record.health.tick(now_s)
+            if is_changed or record.learn():
+                self._publish(record, roster=is_changed)
 
     def load_sampled(self, key: str, sample: LoadSample) -> None:
         """A scrape or an ORCA header told the load of `key`; signals it lacks stay as they were known."""
@@ -176,8 +209,23 @@ class FleetView:
         else:
             record.load = sample
             record.load_error = None
+            record.fit.sampled(previous, sample)
+            record.learn()
+            others = _others(sample)
+            record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
             record.learnt_slots = _learn_slots(record.learnt_slots, previous, sample)
         self._publish(record, roster=False)
+
+    def first_token_seen(self, key: str, work: float, wait_ms: float) -> None:
+        """A first token came `wait_ms` (decoding steps left out) after its request reached the engine of `key`,
+        with `work` ahead of it, its own included. Not to be told of waits in a full engine's queue."""
+        if record := self._records.get(key):
+            record.seen.first_token(work, record.fit.without_outlier(work, wait_ms))
+
+    def answer_seen(self, key: str, hold_ms: float) -> None:
+        """A whole answer of `key` held its slot for `hold_ms`."""
+        if record := self._records.get(key):
+            record.seen.answer(hold_ms)
 
     def load_failed(self, key: str, why: str) -> None:
         """A scrape failed: the last sample stays and ages."""
@@ -275,11 +323,19 @@ class FleetView:
         views = self.snapshot.endpoints
         if roster:
             self._roster += 1
-        self.snapshot = Snapshot(
-            (*views[:i], EndpointView(record), *views[i + 1 :]),
-            self._roster, self._generation, self._assumes_models,
-        )  # fmt: skip
+        view = EndpointView(record)
+        self._set((*views[:i], view, *views[i + 1 :]), view.rate_ms)
         self._on_change(record.endpoint.key)
+
+    def _set(self, views: tuple[EndpointView, ...], rate_ms: float) -> None:
+        """A new snapshot, in which a rate has become `rate_ms`. The least of all is looked for now and then only:
+        between that it may be too low, never too high."""
+        least_ms = min(rate_ms, self.snapshot.least_rate_ms)
+        self._until_least -= 1
+        if self._until_least < 0:
+            self._until_least = len(views)
+            least_ms = min((view.rate_ms for view in views), default=0.0)
+        self.snapshot = Snapshot(views, self._roster, self._generation, self._assumes_models, least_ms)
 
     def _list_models(self) -> None:
         self.known_models = frozenset().union(*(record.models or () for record in self._records.values()))
@@ -289,7 +345,8 @@ class FleetView:
         self._list_models()
         self._index = {key: i for i, key in enumerate(self._records)}
         views = tuple(EndpointView(record) for record in self._records.values())
-        self.snapshot = Snapshot(views, self._roster, self._generation, self._assumes_models)
+        self._until_least = 0
+        self._set(views, 0.0)
 
 
 def _learn_slots(known: int | None, previous: LoadSample | None, sample: LoadSample) -> int | None:

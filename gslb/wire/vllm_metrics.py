@@ -35,11 +35,14 @@ _PROMPT_TOKENS = _full_names(*_counter(b"prompt_tokens"))
 _GENERATION_TOKENS = _full_names(*_counter(b"generation_tokens"))
 _PREFIX_HITS = _full_names(*_counter(b"prefix_cache_hits", b"gpu_prefix_cache_hits"))
 _PREFIX_QUERIES = _full_names(*_counter(b"prefix_cache_queries", b"gpu_prefix_cache_queries"))
+_ITL_SUM = _full_names(b"inter_token_latency_seconds_sum", b"time_per_output_token_seconds_sum")
+_ITL_COUNT = _full_names(b"inter_token_latency_seconds_count", b"time_per_output_token_seconds_count")
 # Of several names of one signal the first that is present counts alone: a server between two versions exposes
 # both, and they say the same thing twice.
 _WANTED = frozenset(
     _RUNNING + _WAITING + _KV_USAGE + _PROMPT_TOKENS + _GENERATION_TOKENS + _PREFIX_HITS + _PREFIX_QUERIES
-)
+    + _ITL_SUM + _ITL_COUNT
+)  # fmt: skip
 
 _SAMPLE = re.compile(
     rb"""
@@ -98,6 +101,8 @@ def parse_vllm_metrics(text: bytes, at_s: float, own_running: int) -> Scrape:
         generation_tokens_total=_sum(_pick(values, _GENERATION_TOKENS)),
         prefix_hits_total=_sum(_pick(values, _PREFIX_HITS)),
         prefix_queries_total=_sum(_pick(values, _PREFIX_QUERIES)),
+        itl_sum_s=_sum(_pick(values, _ITL_SUM)),
+        itl_count=_sum(_pick(values, _ITL_COUNT)),
         own_running_then=own_running,
     )
     return Scrape(sample, seen.bad_lines)

@@ -106,7 +106,7 @@ def slate_of(options: list[Option], gate: Callable[[str], bool] = lambda _region
     entries = [Entry(i, f"r{i}", o.network_ms, o.tax_ms) for i, o in enumerate(options)]
     rules = RoutingRules(order=("r0", "r1"))
     slate = OfferedSlate(
-        facts(), Snapshot((), 0, 0), 0.0, rules, "r0", 0.0, Random(1), 0, lambda region, *_: gate(region)
+        facts(), Snapshot((), 0, 0), 0.0, rules, "r0", Random(1), 0, lambda region, *_: gate(region)
     )
     slate.offered = options
     slate.tier = Tier(entries, rules.damping.near_equal_ms)

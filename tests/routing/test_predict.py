@@ -85,10 +85,13 @@ def test_a_probing_endpoint_has_room_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_s", "others"), [(0.0, 8.0), (FRESH_S, 8.0), (6.0, 4.0), (8.0, 2.0), (10.0, 0.0), (1e9, 0.0)]
+    ("age_s", "others"),
+    [(0.0, 8.0), (FRESH_S, 8.0), (6.0, 7.0), (8.0, 6.5), (10.0, 6.0), (60.0, 3.0), (110.0, 0.0), (1e9, 0.0)],
 )
-def test_others_fade_with_age_and_own_do_not(age_s: float, others: float) -> None:
+def test_others_give_way_to_what_is_usual_and_own_do_not(age_s: float, others: float) -> None:
     view = one()
+    view.load_sampled(KEY, sample(98.0, running=0))
+    view._records[KEY].usual_others = (6.0 - 0.05 * 8.0) / 0.95  # to which the next sample adds its share
     view.load_sampled(KEY, sample(100.0, running=8))
     occupy(view, KEY, 3)
     assert in_system(find(view.snapshot, KEY), 100.0 + age_s, STALE_AFTER_S) == pytest.approx(3 + others)
@@ -97,7 +100,7 @@ def test_others_fade_with_age_and_own_do_not(age_s: float, others: float) -> Non
 def test_a_stale_limit_below_the_fresh_one_divides_by_nothing() -> None:
     view = one()
     view.load_sampled(KEY, sample(0.0, running=8))
-    assert in_system(find(view.snapshot, KEY), 3.0, 1.0) == 0.0
+    assert in_system(find(view.snapshot, KEY), 3.0, 1.0) == pytest.approx(6.4)
 
 
 @given(st.integers(0, 80), st.integers(0, 80), st.integers(0, 100_000), st.floats(0.0, 20.0))
