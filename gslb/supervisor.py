@@ -25,7 +25,7 @@ from gslb.counters import Counters
 from gslb.proxy.generation import health_marks, routing_rules
 from gslb.proxy.handover import HANDSHAKE_S
 from gslb.routing.health import Outcome
-from gslb.routing.load import InFlight
+from gslb.routing.load import InFlight, guests_key
 from gslb.routing.router import Router
 from gslb.state import counts
 from gslb.state.channel import line_of
@@ -369,9 +369,10 @@ async def _all_of(*works: Coroutine[Any, Any, object]) -> None:
 
 
 def _counted(settings: Settings) -> list[str]:
-    """What the workers count together: requests of each endpoint and of each tenant."""
+    """What the workers count together: requests of each endpoint and each tenant, foreign ones of each region."""
     tenants = [tenant_key(name) for name in settings.config.tenants]
-    return [endpoint.key for endpoint in settings.endpoints] + tenants
+    guests = [guests_key(name) for name in settings.config.regions]
+    return [endpoint.key for endpoint in settings.endpoints] + tenants + guests
 
 
 def _how(code: int) -> str:

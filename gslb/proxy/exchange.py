@@ -137,8 +137,7 @@ class Exchange:
         """One more attempt, counted and not yet started; None when its endpoint has no place left."""
         assert self.admitted is not None
         assert self.admitted.facts is not None
-        view = decision.option.view
-        ticket = view.own.open_ticket(decision.option.work, view.endpoint.capacity)
+        ticket = decision.open_ticket()
         if ticket is None:
             return None
         self.attempts += 1

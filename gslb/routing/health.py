@@ -49,6 +49,9 @@ class Outcome(Enum):
 SUSPICION = {State.ADMITTING: 0, State.PROBING: 0, State.UNKNOWN: 1, State.SUSPECT: 2, State.EJECTED: 3}
 """Order of use: the least suspicion first. `probing` ranks with the well ones, but for one request only."""
 
+LAST_RESORT = SUSPICION[State.EJECTED]
+"""Used only when nothing better passes the fences."""
+
 _MAX_EJECTION_FACTOR = 8
 
 

@@ -54,15 +54,26 @@ class OwnLoad:
         return Ticket(self, uncached_tokens)
 
 
+def guests_key(region: str) -> str:
+    """The key under which a region's foreign requests are counted; no endpoint's key has a blank."""
+    return f"guests {region}"
+
+
 class Ticket:
     """One attempt's share of an endpoint's own load. Closing twice is harmless; it counts once."""
 
-    __slots__ = ("_is_open", "_load", "_pending_tokens")
+    __slots__ = ("_guests", "_is_open", "_load", "_pending_tokens")
 
     def __init__(self, load: InFlight, pending_tokens: int) -> None:
         self._load = load
+        self._guests: InFlight | None = None
         self._pending_tokens = pending_tokens
         self._is_open = True
+
+    def as_guest(self, guests: InFlight) -> None:
+        """Its request is foreign where it goes: count it there as well."""
+        guests.add(1, 0)
+        self._guests = guests
 
     def first_token(self) -> None:
         """The prompt is prefilled: its tokens are no longer pending."""
@@ -76,6 +87,8 @@ class Ticket:
             self._is_open = False
             self._load.add(-1, -self._pending_tokens)
             self._pending_tokens = 0
+            if self._guests is not None:
+                self._guests.add(-1, 0)
 
 
 class Gate:

@@ -12,10 +12,11 @@ from random import Random
 
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.routing.fences import ResidencyRule, fence
-from gslb.routing.health import State
-from gslb.routing.load import Gate
+from gslb.routing.health import LAST_RESORT, State
+from gslb.routing.load import Gate, Ticket
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
+from gslb.routing.priorities import Orders, orders_by_share, priority_shares, throw
 from gslb.routing.refusal import (
     NoRoom,
     Refusal,
@@ -33,8 +34,6 @@ __all__ = ["Candidates", "Decision", "NoRoom", "Refusal", "Router", "RoutingRule
 
 _KEPT_ENTRIES = 200_000
 """Bound on what candidate lists hold together (some 25 MB): every client's wish of a model makes one."""
-_LAST_RESORT = 3
-"""Suspicion of an ejected endpoint: used only when nothing better passes the fences."""
 _REGION_STRIKES = 2
 """After this many failures in one exchange a region is tried last: its next endpoint would likely fail too."""
 
@@ -51,6 +50,14 @@ class Decision:
         self.home = home
         self.reason = reason
 
+    def open_ticket(self) -> Ticket | None:
+        """Count its request in where it goes; None when the endpoint has no place left."""
+        view = self.option.view
+        ticket = view.own.open_ticket(self.option.work, view.endpoint.capacity)
+        if ticket is not None and self.region != self.home:
+            ticket.as_guest(view.guests)
+        return ticket
+
     @property
     def predicted_ms(self) -> float:
         """Predicted time to first token, without the tax (which nobody waits for)."""
@@ -65,18 +72,20 @@ class Decision:
 class Candidates:
     """What one kind of client may use: kept while the roster stands.
 
-    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint. Without tiers
-    `refusal` says why.
+    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint. With regions of
+    several priorities some requests start further down: `orders` lists (up to which throw of the dice, tiers in
+    order). Without tiers `refusal` says why.
     """
 
     __slots__ = (
-        "dropped", "home", "live_tiers", "place", "refusal", "tiers", "to_edge_ms",
+        "dropped", "home", "live_tiers", "orders", "place", "refusal", "tiers", "to_edge_ms",
     )  # fmt: skip
 
     def __init__(self, place: Place, dropped: list[Dropped]) -> None:
         self.place = place
         self.dropped = dropped
         self.tiers: list[Tier] = []
+        self.orders: Orders = []
         self.live_tiers = 0
         self.home = ""
         self.to_edge_ms = 0.0
@@ -145,7 +154,8 @@ class Router:
     ) -> Decision | NoRoom | Refusal:
         self._turn += 1
         slate = self._slate(candidates, facts, snapshot, now_s, tried, avoided)
-        for number, tier in enumerate(candidates.tiers):
+        tiers = candidates.tiers if not candidates.orders else throw(candidates.orders, self._dice)
+        for number, tier in enumerate(tiers):
             if number == candidates.live_tiers and (slate.seen or avoided):
                 break  # well endpoints exist, only full or avoided: the ejected are not the answer to that
             slate.tier = tier
@@ -202,8 +212,8 @@ class Router:
         options = [option for entry in entries if (option := slate.option(entry)) is not None]
         dropped = list(candidates.dropped)
         if candidates.live_tiers:
-            ill = [option for option in options if option.view.suspicion >= _LAST_RESORT]
-            options = [option for option in options if option.view.suspicion < _LAST_RESORT]
+            ill = [option for option in options if option.view.suspicion >= LAST_RESORT]
+            options = [option for option in options if option.view.suspicion < LAST_RESORT]
             dropped += [_drop_ill(option.view) for option in ill]
         options.sort(key=lambda option: option.total_ms)
         ranked = tuple(_ranked(option, slate) for option in options)
@@ -254,7 +264,11 @@ class Router:
         order = sorted(by_group)
         near_equal_ms = self.rules.damping.near_equal_ms
         candidates.tiers = [Tier(by_group[group], near_equal_ms) for group in order]
-        candidates.live_tiers = sum(1 for suspicion, _ in order if suspicion < _LAST_RESORT)
+        candidates.live_tiers = sum(1 for suspicion, _ in order if suspicion < LAST_RESORT)
+        candidates.orders = orders_by_share(
+            dict(zip(order, candidates.tiers, strict=True)),
+            priority_shares(allowed, self.rules.overprovisioning),
+        )
         return candidates
 
     def _network_ms(self, place: Place, to_edge_ms: float, view: EndpointView) -> float:
@@ -271,14 +285,17 @@ class Router:
 
     def _gate_is_shut(self, region: str, snapshot: Snapshot, now_s: float) -> bool:
         stale_after_s = self.rules.stale_after_s
-        used = slots = 0.0
+        used = slots = guests = 0.0
         for i in self._live_by_region.get(region, ()):
             view = snapshot.endpoints[i]
             if view.slots:
                 slots += view.slots
                 used += in_system(view, now_s, stale_after_s)
+                guests = view.guests.requests
         if not slots:
             return False
+        if guests >= self.rules.spill_cap * slots:
+            return True
         gate = self._gates.get(region)
         if gate is None:
             gate = self._gates[region] = Gate(self.rules.gate_shut, self.rules.gate_open)
@@ -289,7 +306,7 @@ def _live_by_region(snapshot: Snapshot) -> dict[str, list[int]]:
     """Indices of the endpoints that make up each region's capacity now: neither ill nor closed by hand."""
     live: dict[str, list[int]] = {}
     for i, view in enumerate(snapshot.endpoints):
-        if view.suspicion < _LAST_RESORT and view.forced is ForcedState.NONE:
+        if view.suspicion < LAST_RESORT and view.forced is ForcedState.NONE:
             live.setdefault(view.endpoint.region.name, []).append(i)
     return live
 

@@ -25,6 +25,10 @@ class RoutingRules:
     damping: Damping = field(default_factory=Damping)
     gate_shut: float = 0.85
     gate_open: float = 0.75
+    spill_cap: float = 0.5
+    """Most of a region's slots that this edge fills with foreign requests while others have room."""
+    overprovisioning: float = 1.4
+    """A tier of regions keeps all traffic until its live capacity times this is less than what it has in all."""
     stale_after_s: float = 10.0
     refuses_over_budget: bool = False
     holds: bool = False

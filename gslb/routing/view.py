@@ -13,7 +13,7 @@ from typing import Any
 
 from gslb.routing.health import SUSPICION, HealthMachine, HealthMarks, Outcome, State
 from gslb.routing.learn import Moments, ServiceFit
-from gslb.routing.load import InFlight, OwnLoad
+from gslb.routing.load import InFlight, OwnLoad, guests_key
 from gslb.types import Endpoint, ForcedState, LoadSample
 
 _USUAL_WEIGHT = 0.05
@@ -25,17 +25,19 @@ _KV_FULL = 0.9
 class EndpointView:
     """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's, as of `at_s`
     (minus infinity while nobody has told), `usual_others` their average. `base_ms`, `rate_ms`, `step_ms` and
-    `slot_hold_ms` are what `learn.ServiceFit` believes. `own` is shared and live; all else stays as it was."""
+    `slot_hold_ms` are what `learn.ServiceFit` believes. `own`, and `guests` (this edge's foreign
+    requests in the region), are shared and live; all else stays as it was."""
 
     __slots__ = (
-        "at_s", "base_ms", "endpoint", "forced", "is_kv_full", "load", "models", "others", "own", "rate_ms",
-        "reason", "rtt_ms", "slot_hold_ms", "slots", "state", "step_ms", "suspicion", "usual_others",
+        "at_s", "base_ms", "endpoint", "forced", "guests", "is_kv_full", "load", "models", "others", "own",
+        "rate_ms", "reason", "rtt_ms", "slot_hold_ms", "slots", "state", "step_ms", "suspicion", "usual_others",
     )  # fmt: skip
 
     def __init__(self, record: _Record) -> None:
         load = record.load
         self.endpoint = record.endpoint
         self.own = record.own
+        self.guests = record.guests
         self.state = record.health.state
         self.reason = record.health.reason
         self.suspicion = SUSPICION[self.state]
@@ -84,6 +86,7 @@ class _Record:
     endpoint: Endpoint
     health: HealthMachine
     own: InFlight
+    guests: InFlight
     fit: ServiceFit
     seen: Moments = field(default_factory=Moments)
     load: LoadSample | None = None
@@ -130,13 +133,15 @@ class FleetView:
         own_load_of: Callable[[str], InFlight] = lambda _key: OwnLoad(),
         on_change: Callable[[str], None] = lambda _key: None,
     ) -> None:
-        """`own_load_of` makes the counter of a new endpoint's running requests, by its key; `on_change` is called
-        with the key of an endpoint of which something new is known."""
+        """`own_load_of` makes the counter of a new endpoint's running requests, by its key, or of a region's
+        foreign ones (`load.guests_key`); `on_change` is called with the key of an endpoint of which something new
+        is known."""
         self._marks = marks
         self._own_load_of = own_load_of
         self._on_change = on_change
         self._assumes_models = assumes_models
         self._records: dict[str, _Record] = {}
+        self._guests: dict[str, InFlight] = {}
         self._index: dict[str, int] = {}
         self.known_models: frozenset[str] = frozenset()
         """Every model name any endpoint serves: the only ones that may become a metric's label."""
@@ -148,25 +153,34 @@ class FleetView:
     def configure(self, endpoints: Iterable[Endpoint], marks: HealthMarks) -> None:
         """A new config generation: state of endpoints that stay survives, by key; the rest goes."""
         self._marks = marks
+        endpoints = tuple(endpoints)
+        names = {endpoint.region.name for endpoint in endpoints}
+        self._guests = {name: guests for name, guests in self._guests.items() if name in names}
         old = self._records
         self._records = {}
         for endpoint in endpoints:
             record = old.get(endpoint.key)
             if record is None:
                 own = self._own_load_of(endpoint.key)
-                record = _Record(endpoint, HealthMachine(marks), own, ServiceFit(endpoint))
+                record = _Record(endpoint, HealthMachine(marks), own, own, ServiceFit(endpoint))
             else:
                 record.health.set_marks(marks)
                 record.fit.believe(endpoint)
                 if record.endpoint.models is not None and endpoint.models is None:
                     record.models = None  # declared before, now to be learnt
             record.endpoint = endpoint
+            record.guests = self._guests_in(endpoint.region.name)
             if endpoint.models is not None:
                 record.models = endpoint.models
                 record.model_cards = tuple({"id": name} for name in sorted(endpoint.models))
             self._records[endpoint.key] = record
         self._generation += 1
         self._publish_all()
+
+    def _guests_in(self, region: str) -> InFlight:
+        if region not in self._guests:
+            self._guests[region] = self._own_load_of(guests_key(region))
+        return self._guests[region]
 
     # --- what observers and the data path report -------------------------------------------------
 
