@@ -24,6 +24,7 @@ from gslb.geo.client_address import TrustedProxies
 from gslb.geo.locate import Locator
 from gslb.policy.residency import ResidencyFence, ResidencyFenceRule
 from gslb.policy.tenants import TenantDirectory, TenantRights
+from gslb.routing.profiles import PROFILES
 from gslb.tls.contexts import ClientTls
 from gslb.types import Endpoint, Purchase, Region
 
@@ -141,6 +142,7 @@ def _region(name: str, stated: RegionConfig, findings: Findings) -> Region:
 
 def _endpoint(region: Region, stated: EndpointConfig, config: Config) -> Endpoint:
     price = stated.price_per_gpu_hour
+    profile = None if stated.profile is None else PROFILES[stated.profile]
     return Endpoint(
         key=f"{region.name}/{endpoint_address(stated.url)}",
         url=stated.url,
@@ -150,8 +152,9 @@ def _endpoint(region: Region, stated: EndpointConfig, config: Config) -> Endpoin
         node=stated.node,
         purchase=Purchase(stated.purchase),
         price_per_hour=price * stated.gpus if price is not None else None,
-        prefill_ms_per_token=config.routing.prefill_per_token * 1000,
+        prefill_ms_per_token=profile.prefill_ms if profile else config.routing.prefill_per_token * 1000,
         slot_hold_ms=config.routing.slot_hold * 1000,
+        step_ms=profile.step_ms if profile else 0.0,
     )
 
 

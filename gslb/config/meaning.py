@@ -20,6 +20,7 @@ from gslb.config.tls_files import TlsFiles
 from gslb.config.wording import suggestion
 from gslb.geo.locate import MmdbReader, open_database
 from gslb.geo.place import UnknownLocation, jurisdictions_of, parse_location
+from gslb.routing.profiles import PROFILES
 from gslb.tls.contexts import ClientTls, ServerTls
 from gslb.types import Place
 
@@ -55,6 +56,7 @@ def check_meaning(report: Report, environ: Mapping[str, str], base_dir: Path) ->
     _endpoint_urls(report)
     _aliases(report)
     _order(report)
+    _profiles(report)
     _listeners(report)
     return findings
 
@@ -198,6 +200,14 @@ def _order(report: Report) -> None:
     for path, policy in report.source.texts("routing", "policy"):
         if policy == "ordered" and not any(report.source.find("routing", "order", "*")):
             report.add(path, "policy `ordered` needs `routing.order`: the region names in order of preference")
+
+
+def _profiles(report: Report) -> None:
+    for path, name in report.source.texts("regions", "*", "endpoints", "*", "profile"):
+        if name not in PROFILES:
+            known = ", ".join(sorted(PROFILES))
+            hint = suggestion(name, PROFILES)
+            report.add(path, f"there is no profile {name[:80]!r}{hint}; known: {known}")
 
 
 def _listeners(report: Report) -> None:

@@ -46,6 +46,8 @@ class EndpointConfig(Section):
     """Price of one GPU for one hour, in any one currency; only `objective: cost` reads it."""
     gpus: Count = 1
     """GPUs behind this endpoint."""
+    profile: str | None = None
+    """What it runs on, such as `h100-70b-tp8`: how fast it is believed to be until that is learnt."""
     api_key_env: str | None = None
     """Environment variable with the key sent to this endpoint."""
     api_key_file: str | None = None
@@ -159,6 +161,10 @@ class Routing(Section):
     """Added to the prediction of endpoints outside the home region: damps spillover."""
     gate: Gate = Gate()
     """When a region takes foreign traffic."""
+    spill_cap: Ratio = 0.5
+    """Share of a region's slots that foreign requests may fill, while another region has room."""
+    overprovisioning: Annotated[float, Field(ge=1)] = 1.4
+    """Regions of one `priority` keep all traffic until their live capacity times this is below what they have."""
     prefill_per_token: Duration = 0.00005
     """Prefill time of one prompt token, until it is learnt (H100 with a 70B model: 0.05 ms)."""
     slot_hold: PositiveDuration = 3.9

@@ -71,6 +71,8 @@ def routing_rules(settings: Settings) -> RoutingRules:
         damping=Damping(routing.near_equal * 1000, routing.foreign_tax * 1000),
         gate_shut=marks[0],
         gate_open=marks[1],
+        spill_cap=routing.spill_cap,
+        overprovisioning=routing.overprovisioning,
         stale_after_s=settings.config.health.stale_after,
         refuses_over_budget=routing.over_budget == "refuse",
         edge_place=settings.edge_place,

@@ -348,3 +348,16 @@ def test_relative_paths_start_at_the_file(tmp_path: Path) -> None:
     assert settings.source_path == str(path)
     assert settings.tenants is not None
     assert settings.tenants.authenticate([b"bearer adm"], 0.0) is not None
+
+
+def test_a_profile_is_what_is_believed_of_an_endpoint() -> None:
+    first, second = settings_of(REGIONS.replace(':9001"', ':9001", profile: a100-70b-tp8')).endpoints
+    assert (first.prefill_ms_per_token, first.step_ms) == pytest.approx((0.106, 44.8))
+    assert (second.prefill_ms_per_token, second.step_ms) == pytest.approx((0.05, 0.0))
+
+
+def test_an_unknown_profile_is_told_with_the_known_ones() -> None:
+    problem = only_problem_of(REGIONS.replace(':9001"', ':9001", profile: a100-70b'))
+    assert problem.startswith("f:2:")
+    assert "did you mean 'a100-70b-tp8'" in problem
+    assert "h100-70b-tp8" in problem
