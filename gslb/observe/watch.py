@@ -208,8 +208,8 @@ class EndpointWatch:
             return
         self._well("rtt")
         self.rtt.observe(rtt_ms)
-        if edge is not None:
-            blended_ms = self.rtt.blended_ms(rtt_prior_ms(edge, region.place))
+        blended_ms = self.rtt.ewma_ms if edge is None else self.rtt.blended_ms(rtt_prior_ms(edge, region.place))
+        if blended_ms is not None:
             self._instruments.fleet.rtt_measured(self._key, blended_ms)
 
     def _problem(self, topic: str, label: str, text: str) -> None:

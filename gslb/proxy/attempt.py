@@ -40,7 +40,7 @@ class Attempt:
 
     __slots__ = (
         "_commit_at_s", "_connection", "_exchange", "_first_byte_at_s", "_has_resent", "_held", "_scanner",
-        "_task", "_ticket", "decision", "head", "is_committed", "key", "pool",
+        "_sent_s", "_task", "_ticket", "decision", "head", "is_committed", "key", "pool",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, decision: Decision, ticket: Ticket) -> None:
@@ -56,7 +56,7 @@ class Attempt:
         self._has_resent = False
         self._held: list[bytes] = []
         self._scanner: FirstContent | None = None
-        self._first_byte_at_s = self._commit_at_s = NEVER_S
+        self._first_byte_at_s = self._commit_at_s = self._sent_s = NEVER_S
 
     # --- getting the request there -----------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class Attempt:
         assert admitted.facts is not None
         # An answer that is not streamed is made whole before its first byte.
         limit_s = timeouts.first_byte if admitted.facts.is_stream else timeouts.answer
-        now_s = exchange.client.now_s()
+        now_s = self._sent_s = exchange.client.now_s()
         self._first_byte_at_s = now_s + limit_s
         exchange.arm(self._first_byte_at_s)
         if exchange.attempts == 1 and connection.requests:
@@ -192,7 +192,13 @@ class Attempt:
         self._scanner = None
         if self._ticket is not None:
             self._ticket.first_token()
-        self._exchange.first_content()
+        exchange = self._exchange
+        exchange.first_content()
+        option = self.decision.option
+        if option.has_room and self.head is not None and self.head.is_event_stream and self.head.status == 200:
+            engine_ms = (exchange.client.now_s() - self._sent_s) * 1000 - (option.view.rtt_ms or 0.0)
+            work = option.ahead + option.work
+            exchange.generation.door.fleet.first_token_seen(self.key, work, engine_ms - option.steps_ms)
 
     @property
     def first_token_limit_s(self) -> float | None:
@@ -284,6 +290,8 @@ class Attempt:
         ticket.close()
         door = self._exchange.generation.door
         door.counters.attempts[(self.decision.region, result)] += 1
+        if outcome is Outcome.SUCCESS:
+            door.fleet.answer_seen(self.key, (self._exchange.client.now_s() - self._sent_s) * 1000)
         if door.fleet.outcome(self.key, outcome, self._exchange.client.now_s(), why):
             door.on_doubt(self.key)
 
