@@ -15,13 +15,15 @@ LONG_FROM_TOKENS = 2048
 @dataclass(frozen=True, slots=True)
 class Profile:
     """One decoding step of a batch of `b` lasts `step_ms + step_per_seq_ms * b + step_per_seq2_ms * b * b`; a
-    prompt token costs `prefill_ms` up to LONG_FROM_TOKENS, `prefill_long_ms` beyond."""
+    prompt token costs `prefill_ms` up to LONG_FROM_TOKENS, `prefill_long_ms` beyond. A step in which nobody
+    decodes costs `prefill_step_ms` beside its prompt tokens."""
 
     step_ms: float
     step_per_seq_ms: float
     step_per_seq2_ms: float
     prefill_ms: float
     prefill_long_ms: float
+    prefill_step_ms: float = 0.0
 
     def decode_step_ms(self, batch: int) -> float:
         """One step in which `batch` sequences make a token each."""
@@ -34,7 +36,7 @@ class Profile:
 
 
 PROFILES: dict[str, Profile] = {
-    "h100-70b-tp8": Profile(30.4, 0.22, 0.0014, 0.049, 0.105),
-    "a100-70b-tp8": Profile(44.8, 0.18, 0.0036, 0.106, 0.182),
+    "h100-70b-tp8": Profile(30.4, 0.22, 0.0014, 0.049, 0.105, 30.4),
+    "a100-70b-tp8": Profile(44.8, 0.18, 0.0036, 0.106, 0.182, 44.8),
 }
 """Fits to the Splitwise table (Patel et al., ISCA 2024; medians over its repetitions), Llama-2-70B."""

@@ -1,0 +1,26 @@
+"""What happens next: a heap of calls on simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappush
+from itertools import count
+from typing import Any
+
+Act = Callable[[float, Any], None]
+"""Called with the simulated time and what was put in beside it."""
+
+
+class Agenda:
+    """Calls in order of time; those of one moment in the order they were put in. `heap` is read by the world's loop
+    only: (time, turn, act, argument)."""
+
+    __slots__ = ("_turn", "heap")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[float, int, Act, Any]] = []
+        self._turn = count()
+
+    def at(self, at_s: float, act: Act, argument: Any) -> None:
+        """Call `act(at_s, argument)` when that time has come."""
+        heappush(self.heap, (at_s, next(self._turn), act, argument))

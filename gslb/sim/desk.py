@@ -1,0 +1,103 @@
+"""The product itself at one simulated edge: its router, its fleet view, its tickets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gslb.routing.health import Outcome
+from gslb.routing.refusal import refuse_unheld
+from gslb.routing.router import Decision, NoRoom, Router
+from gslb.routing.view import FleetView
+from gslb.sim.edge import Edge
+from gslb.sim.journey import Attempt, Journey
+
+
+class DecisionCost:
+    """How many decisions were made and what they cost by the clock the run was given."""
+
+    __slots__ = ("clock", "count", "spent_s")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.count = 0
+        self.spent_s = 0.0
+
+
+class Desk:
+    """Decides for one edge by the router that also serves (a `Chooser`)."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        router: Router,
+        fleet: FleetView,
+        max_attempts: int,
+        cost: DecisionCost,
+        on_doubt: Callable[[str, float], None],
+    ) -> None:
+        """`on_doubt` is called with an endpoint's key and the time when an outcome changed its state."""
+        self._edge = edge
+        self._router = router
+        self.fleet = fleet
+        self._max_attempts = max_attempts
+        self._cost = cost
+        self._on_doubt = on_doubt
+
+    @property
+    def held(self) -> int:
+        """Requests that wait at the edge now."""
+        return 0
+
+    def take(self, journey: Journey, now_s: float) -> None:
+        """Decide, once and at once."""
+        cost = self._cost
+        began_s = cost.clock()
+        choice = self._router.route(journey.facts, self.fleet.snapshot, now_s)
+        cost.spent_s += cost.clock() - began_s
+        cost.count += 1
+        if isinstance(choice, Decision):
+            if not self._send(journey, choice, now_s):
+                self._edge.refuse(journey, "saturated")
+        elif isinstance(choice, NoRoom):
+            self._edge.refuse(journey, refuse_unheld(choice).code)
+        else:
+            self._edge.refuse(journey, choice.code)
+
+    def again(self, journey: Journey, now_s: float, never_sent: bool) -> bool:
+        """The router's next endpoint, within attempts and retry budget."""
+        router, snapshot = self._router, self.fleet.snapshot
+        most = max(self._max_attempts, router.last_resorts(journey.facts, snapshot))
+        if journey.attempts >= most:
+            return False
+        failures = journey.failures_by_region or {}
+        choice = router.next_attempt(journey.facts, snapshot, now_s, journey.tried, failures)
+        if choice is None or not (never_sent or self._edge.retry_budget.try_retry(now_s)):
+            return False
+        return self._send(journey, choice, now_s)
+
+    def first_token(self, attempt: Attempt, now_s: float) -> None:
+        """The one place where a prediction meets what it predicted."""
+
+    def ended(self, attempt: Attempt, outcome: Outcome, now_s: float, why: str) -> None:
+        """Tell the fleet view how it went."""
+        key = attempt.site.key
+        if self.fleet.outcome(key, outcome, now_s, why):
+            self._on_doubt(key, now_s)
+
+    def is_doubted(self, key: str) -> bool:
+        """As the fleet view sees it."""
+        return self.fleet.is_doubted(key)
+
+    def tick(self, now_s: float) -> None:
+        """A second has passed."""
+        self.fleet.tick(now_s)
+
+    def _send(self, journey: Journey, decision: Decision, now_s: float) -> bool:
+        view = decision.option.view
+        ticket = view.own.open_ticket(journey.ask.prompt_tokens, view.endpoint.capacity)
+        if ticket is None:
+            return False
+        self._edge.send(
+            journey, view.endpoint.key, now_s, decision.reason, decision.edge_ttft_ms, decision, ticket
+        )
+        return True

@@ -1,0 +1,141 @@
+"""What became of every request, counted as it ends: by home and served region, by reason, by second."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from gslb.sim.journey import Attempt, Journey
+from gslb.sim.result import Moment, Tally
+
+_NOWHERE = ""
+"""Stands for the served region of what nobody served."""
+
+
+class Score:
+    """Counts of one run. Only what came after the warm-up counts, but for the timeline, which shows all."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[tuple[str, str], Tally] = {}
+        self.reasons: Counter[str] = Counter()
+        self.timeline: list[Moment] = []
+        self.moment = Moment(0)
+        self.open = 0
+        """Requests of the timeline that have not ended."""
+
+    def offered(self, journey: Journey) -> None:
+        """A client has sent its request."""
+        self.moment.offered += 1
+        self.open += 1
+        if journey.is_counted:
+            self._tally(journey.home).offered += 1
+
+    def completed(self, attempt: Attempt, now_s: float) -> None:
+        """A whole answer has passed the edge at `now_s`, its first token at `attempt.first_s`."""
+        journey = attempt.journey
+        ask = journey.ask
+        moment = self.moment
+        self.open -= 1
+        moment.completed += 1
+        assert attempt.first_s is not None
+        ttft_ms = (attempt.first_s + journey.client_s - ask.at_s) * 1000
+        is_good = ttft_ms <= ask.budget_ms
+        if is_good:
+            moment.good += 1
+        if not journey.is_counted:
+            return
+        home, served = journey.home, attempt.site.region
+        tally = self._tallies.get((home, served)) or self._tally(home, served)
+        tally.completed += 1
+        if is_good:
+            tally.good += 1
+        if served != home:
+            tally.spilled += 1
+        if served != journey.edge.home_region:
+            tally.crossed += 1
+        tally.attempts += journey.attempts
+        tally.prompt_tokens += ask.prompt_tokens
+        tally.output_tokens += ask.output_tokens
+        if attempt.sequence is not None:
+            tally.cached_tokens += attempt.sequence.cached_tokens
+        tally.ttft.add(ttft_ms)
+        tally.end_to_end.add((now_s + journey.client_s - ask.at_s) * 1000)
+        if attempt.predicted_ms is not None:
+            measured_ms = (attempt.first_s - attempt.sent_s) * 1000
+            tally.prediction_error.add(abs(attempt.predicted_ms / measured_ms - 1) * 1000)
+        self._count_held(journey, tally)
+        self.reasons[attempt.reason] += 1
+
+    def shed(self, journey: Journey, reason: str) -> None:
+        """An edge refused it."""
+        self.open -= 1
+        self.moment.shed += 1
+        if journey.is_counted:
+            tally = self._tally(journey.home)
+            tally.shed += 1
+            tally.attempts += journey.attempts
+            self._count_held(journey, tally)
+            self.reasons[reason] += 1
+
+    def failed(self, journey: Journey, reason: str) -> None:
+        """It got no whole answer."""
+        self.open -= 1
+        self.moment.failed += 1
+        if journey.is_counted:
+            tally = self._tally(journey.home)
+            tally.failed += 1
+            tally.attempts += journey.attempts
+            self._count_held(journey, tally)
+            self.reasons[reason] += 1
+
+    def close_second(self, held_now: int, running: dict[str, int]) -> None:
+        """The second is over: what is held and runs now."""
+        self.moment.held_now = held_now
+        self.moment.running = running
+        self.timeline.append(self.moment)
+        self.moment = Moment(self.moment.at_s + 1)
+
+    # --- sums --------------------------------------------------------------------------------------
+
+    def total(self) -> Tally:
+        """Everything; what has not ended is `unfinished`."""
+        total = _sum(self._tallies.values())
+        total.unfinished = total.offered - total.completed - total.shed - total.failed
+        return total
+
+    def by_home(self, regions: Iterable[str]) -> dict[str, Tally]:
+        """By the region nearest to the client."""
+        sums = {name: _sum(t for (home, _), t in self._tallies.items() if home == name) for name in regions}
+        for tally in sums.values():
+            tally.unfinished = tally.offered - tally.completed - tally.shed - tally.failed
+        return sums
+
+    def by_served(self, regions: Iterable[str]) -> dict[str, Tally]:
+        """By the region that answered; these count as offered there."""
+        sums = {name: _sum(t for (_, served), t in self._tallies.items() if served == name) for name in regions}
+        for tally in sums.values():
+            tally.offered = tally.completed
+        return sums
+
+    def flows(self) -> Counter[tuple[str, str]]:
+        """(home, served) -> completed."""
+        return Counter({pair: tally.completed for pair, tally in self._tallies.items() if pair[1] != _NOWHERE})
+
+    def _tally(self, home: str, served: str = _NOWHERE) -> Tally:
+        tally = self._tallies.get((home, served))
+        if tally is None:
+            tally = self._tallies[home, served] = Tally()
+        return tally
+
+    @staticmethod
+    def _count_held(journey: Journey, tally: Tally) -> None:
+        if journey.held_s:
+            tally.held += 1
+            tally.held_time.add(journey.held_s * 1000)
+
+
+def _sum(tallies: Iterable[Tally]) -> Tally:
+    total = Tally()
+    for tally in tallies:
+        total.merge(tally)
+    return total

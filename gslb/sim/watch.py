@@ -1,0 +1,111 @@
+"""What one edge observes of the fleet: samples of load, probes, round trips; each in its rhythm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from gslb.geo.rtt_prior import MeasuredRtt, rtt_prior_ms
+from gslb.routing.view import FleetView
+from gslb.sim.agenda import Agenda
+from gslb.sim.links import Links
+from gslb.sim.setting import EdgeSpec, Setting
+from gslb.sim.site import Site
+from gslb.types import LoadSample
+
+Samples = list[tuple[str, LoadSample | None]]
+
+
+class Watch:
+    """One edge's observer. It reads all endpoints of a region at once; a region's reading reaches the edge half a
+    round trip after it was taken, plus `setting.signal_age_s`."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        edge: EdgeSpec,
+        legs_s: Mapping[str, float],
+        fleet: FleetView,
+        sites: Mapping[str, Site],
+        agenda: Agenda,
+        links: Links,
+        dice: Random,
+    ) -> None:
+        self._setting = setting
+        self._legs_s = legs_s
+        self._fleet = fleet
+        self._sites = sites
+        self._agenda = agenda
+        self._links = links
+        self._dice = dice
+        self._rtts = {key: MeasuredRtt() for key in sites}
+        self._prior_ms = {key: rtt_prior_ms(edge.place, site.endpoint.region.place) for key, site in sites.items()}
+        self._by_region: dict[str, list[Site]] = {}
+        for site in sites.values():
+            self._by_region.setdefault(site.region, []).append(site)
+
+    def start(self) -> None:
+        """Hear from everybody once, then keep the rhythms, each region's with a phase of its own."""
+        setting, dice, at = self._setting, self._dice, self._agenda.at
+        for region, sites in self._by_region.items():
+            for site in sites:
+                self._probed(0.0, (site, self._round_trip_s(region)))
+                self._fleet.load_sampled(site.key, site.sample(0.0))
+            at(setting.scrape_interval_s * dice.random(), self._scrape, region)
+            at(setting.probe_interval_s * dice.random(), self._probe_all, region)
+
+    # --- load --------------------------------------------------------------------------------------
+
+    def _scrape(self, now_s: float, region: str) -> None:
+        samples: Samples = [
+            (site.key, None if site.is_gone or site.hides_metrics else site.sample(now_s))
+            for site in self._by_region[region]
+        ]
+        late_s = self._round_trip_s(region) / 2 + self._setting.signal_age_s
+        self._agenda.at(now_s + late_s, self._sampled, samples)
+        self._agenda.at(now_s + self._setting.scrape_interval_s * self._spread(), self._scrape, region)
+
+    def _sampled(self, now_s: float, samples: Samples) -> None:
+        fleet = self._fleet
+        aged_s = self._setting.signal_age_s
+        for key, sample in samples:
+            if sample is None:
+                fleet.load_failed(key, "no /metrics")
+                continue
+            own = fleet.own_load(key)
+            assert own is not None
+            sample.at_s = now_s - aged_s
+            sample.own_running_then = own.requests
+            fleet.load_sampled(key, sample)
+
+    # --- health ------------------------------------------------------------------------------------
+
+    def _probe_all(self, now_s: float, region: str) -> None:
+        for site in self._by_region[region]:
+            self.probe(site.key, now_s)
+        self._agenda.at(now_s + self._setting.probe_interval_s * self._spread(), self._probe_all, region)
+
+    def probe(self, key: str, now_s: float) -> None:
+        """Probe one endpoint now."""
+        site = self._sites[key]
+        round_trip_s = self._round_trip_s(site.region)
+        self._agenda.at(now_s + round_trip_s, self._probed, (site, round_trip_s))
+
+    def _probed(self, now_s: float, what: tuple[Site, float]) -> None:
+        site, round_trip_s = what
+        if site.is_gone:
+            self._fleet.probe_failed(site.key, now_s, "connection refused")
+        elif site.looks_ill:
+            self._fleet.probe_failed(site.key, now_s, "status 503 on /health")
+        else:
+            self._fleet.probe_passed(site.key, now_s)
+            rtt = self._rtts[site.key]
+            rtt.observe(round_trip_s * 1000)
+            self._fleet.rtt_measured(site.key, rtt.blended_ms(self._prior_ms[site.key]))
+
+    def _round_trip_s(self, region: str) -> float:
+        return 2 * self._legs_s[region] * self._links.jitter()
+
+    def _spread(self) -> float:
+        """As the live observer's: no two edges march in step for long."""
+        return self._dice.uniform(0.9, 1.1)
