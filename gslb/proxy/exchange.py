@@ -22,7 +22,7 @@ from gslb.proxy.record import write_record
 from gslb.proxy.relay import Relay
 from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
-from gslb.routing.refusal import NoRoom, refuse_unheld
+from gslb.routing.refusal import NoRoom, refuse_waiting
 from gslb.routing.router import Decision, Refusal, one_line
 from gslb.wire.http1 import RequestHead, client_head
 from gslb.wire.paths import model_id_of
@@ -108,7 +108,7 @@ class Exchange:
         else:
             choice = generation.router.route(admitted.facts, snapshot, self.started_s)
         if isinstance(choice, NoRoom):
-            choice = refuse_unheld(choice)
+            choice = refuse_waiting(choice.home, 1.0)
         if isinstance(choice, Refusal):
             self.home = choice.home or ""
             self.fence = choice.fence
@@ -166,7 +166,7 @@ class Exchange:
                 router = self.generation.router
                 snapshot = self.generation.door.fleet.snapshot
                 again = router.route(self.admitted.facts, snapshot, self.client.now_s())
-                choice = refuse_unheld(again) if isinstance(again, NoRoom) else again
+                choice = refuse_waiting(again.home, 1.0) if isinstance(again, NoRoom) else again
         if isinstance(choice, Decision):
             self._try(choice)
         elif self.failures or choice is None:

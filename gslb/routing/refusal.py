@@ -87,13 +87,26 @@ def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
     return NoRoom(home, least_ms, drain_per_s)
 
 
-def refuse_unheld(no_room: NoRoom, ahead: int = 0) -> Refusal:
-    """Nobody has room and the request may not wait here: behind `ahead` others a slot would come free then."""
-    retry_after_s = (ahead + 1) / max(no_room.drain_per_s, 0.001)
+def refuse_waiting(home: str, wait_s: float) -> Refusal:
+    """Nobody has room and the request may not wait here (any longer): in `wait_s` it would be its turn."""
+    message = "every endpoint that may serve this request is full"
+    return Refusal("saturated", message, retry_after_s=max(1.0, wait_s), home=home)
+
+
+def refuse_hopeless(no_room: NoRoom, wait_s: float, budget_ms: float) -> Refusal:
+    """Held, it would be its turn in `wait_s`, which is too late for its budget.
+
+    It would have been in time behind a line that is shorter by the excess; or never, and then the best it can do
+    is to come when there is room.
+    """
+    needed_ms = wait_s * 1000 + no_room.least_ms
     return Refusal(
-        "saturated", "every endpoint that may serve this request is full", None, max(1.0, retry_after_s),
-        no_room.home,
-    )  # fmt: skip
+        "latency_budget_unreachable",
+        f"every endpoint that may serve this request is full: the first token would take about {needed_ms:.0f} "
+        f"ms, the budget is {budget_ms:.0f} ms",
+        retry_after_s=max(1.0, min(wait_s, (needed_ms - budget_ms) / 1000)),
+        home=no_room.home,
+    )
 
 
 def refuse_late(needed_ms: float, budget_ms: float, home: str) -> Refusal:

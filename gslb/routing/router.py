@@ -7,7 +7,7 @@ predicted per request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from random import Random
 
 from gslb.geo.rtt_prior import rtt_prior_ms
@@ -78,7 +78,7 @@ class Candidates:
     """
 
     __slots__ = (
-        "dropped", "home", "live_tiers", "orders", "place", "refusal", "tiers", "to_edge_ms",
+        "dropped", "group", "home", "live_tiers", "orders", "place", "refusal", "tiers", "to_edge_ms",
     )  # fmt: skip
 
     def __init__(self, place: Place, dropped: list[Dropped]) -> None:
@@ -90,6 +90,7 @@ class Candidates:
         self.home = ""
         self.to_edge_ms = 0.0
         self.refusal: Refusal | None = None
+        self.group: tuple[object, ...] | None = None
 
 
 class Router:
@@ -137,6 +138,29 @@ class Router:
             if isinstance(choice, Decision):
                 return choice
         return None
+
+    def group_of(self, facts: Facts, snapshot: Snapshot) -> Hashable:
+        """What stands for all requests that find room, or none, together: while one of them finds none, no other
+        of them would.
+
+        Whether an endpoint has room is its own affair, so it comes down to who may use which endpoints. The fences
+        look at the model, the pinned region, the tenant's jurisdictions, and the law where the client is, which
+        here is the regions it allows; so two clients of one group pass the same fences whatever happens to the
+        fleet. The home region belongs to it because a region's door is for foreign traffic only; for `nearest`,
+        which looks no further, all regions in their order.
+        """
+        candidates = self._candidates(facts, snapshot)
+        group = candidates.group
+        if group is None:
+            regions = {view.endpoint.region.name: view.endpoint.region for view in snapshot.endpoints}
+            residency = self._residency
+            lawful = frozenset(name for name, one in regions.items() if residency(facts.place, one) is None)
+            near: Hashable = candidates.home
+            if self.rules.policy == "nearest":
+                near = tuple(dict.fromkeys(entry.region for tier in candidates.tiers for entry in tier.entries))
+            group = (facts.model, facts.pinned_region, facts.tenant_jurisdictions, lawful, near)
+            candidates.group = group
+        return group
 
     def last_resorts(self, facts: Facts, snapshot: Snapshot) -> int:
         """How many endpoints may be tried, once each, when none of those allowed is well; else 0."""

@@ -1,0 +1,282 @@
+"""Holding at the edge: who waits when nobody has room, who goes first, who is told early that waiting is no use.
+
+A request that is held is in no engine's queue: it goes to whoever has room first, in an order that an engine does
+not keep, and it costs nothing when its client leaves. The order:
+
+1. The priority class (`Facts.priority`), the higher first, strictly. Who has waited `ageing_s` rises to the next
+   higher class of those that wait, and again after as long: below k higher classes a request stands in the highest
+   after k * ageing_s, so that a steady stream of more important ones delays it by no more than that.
+2. Those that can still make their budget before those that cannot: the late last, not dropped.
+3. Fairness among tenants by deficit: next is the one that was served least while it had requests waiting, counted
+   in prompt tokens and a constant a request. While two tenants both have requests that could go, what they are
+   served differs by no more than one request's cost of each. The account is one per tenant, over all groups (as in
+   start-time fair queueing, Goyal 1996); deficit round robin's ring per queue would give a tenant a share in each
+   group. Who had nothing waiting starts level with who is served now: idling saves up nothing.
+4. Within a tenant the earliest due first (equal budgets: in order of arrival); without budget it is due when it
+   gives up waiting.
+
+Groups: `Router.group_of`. One that finds no room closes its group for the rest of a release and no other, so that
+a full model or region blocks nobody else, and a release costs a routing decision per placed request and one more
+per group, however many wait.
+
+How to use it: ask `must_wait` of a newcomer that the router would serve, and `release` before serving it where
+that is so; `add` it when the router has no room. Call `release` whenever room may have come, and `overdue` at
+`next_due_s`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from gslb.routing.refusal import NoRoom, Refusal, refuse_hopeless, refuse_waiting
+from gslb.routing.router import Decision
+from gslb.routing.waiting import Drain, Group, Held, Line
+from gslb.types import Facts
+
+__all__ = ["REQUEST_COST", "Held", "HoldQueue", "HoldRules"]
+
+REQUEST_COST = 1000
+"""What a request counts for beside its prompt, in prompt tokens: it holds a slot, however short its prompt."""
+_MOST_DRAINS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRules:
+    """Bounds of holding. `refuses_late`: refuse at once what is predicted to miss its budget, and what is held
+    once it has missed it; otherwise the late are served last."""
+
+    max_requests: int = 1000
+    max_wait_s: float = 30.0
+    refuses_late: bool = False
+    ageing_s: float = 10.0
+
+
+class HoldQueue:
+    """Requests that wait for room. Every operation is O(log n) in those that wait (and linear in the number of
+    groups, classes and tenants, which the configuration bounds)."""
+
+    def __init__(self, rules: HoldRules) -> None:
+        self.rules = rules
+        """May be replaced while requests wait; what is held keeps the time it was given."""
+        self._groups: dict[Hashable, Group] = {}
+        self._drains: dict[Hashable, Drain] = {}
+        self._had: dict[str, float] = {}
+        self._level = 0.0
+        """What the tenant served last had had by then: where a tenant starts that had nothing waiting."""
+        self._waiting: dict[int, Counter[str]] = {}
+        """Class -> tenant -> how many wait."""
+        self._ends = Line()
+        self._ageing = Line()
+        self._displaced: list[Held] = []
+        self._count = 0
+        self._number = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def depths(self) -> dict[int, int]:
+        """How many wait by the class they stand in now."""
+        return {priority: tenants.total() for priority, tenants in self._waiting.items()}
+
+    # --- coming ------------------------------------------------------------------------------------
+
+    def must_wait(self, group: Hashable, priority: int) -> bool:
+        """True when a request of `group` must not be served before others of its class or a higher one, which were
+        there first: release them, then ask again."""
+        waiting = self._groups.get(group)
+        return waiting is not None and max(waiting.classes) >= priority
+
+    def add(
+        self, facts: Facts, group: Hashable, cookie: object, now_s: float, no_room: NoRoom, until_s: float = inf
+    ) -> Held | Refusal:
+        """Hold a request that found no room, no longer than `until_s`; or say why not.
+
+        A full queue takes it only at the cost of another: of a lower class, or of a tenant that has at least two
+        more waiting. `overdue` then tells who had to go.
+        """
+        rules = self.rules
+        tenant = facts.tenant
+        mine = max(self._had.get(tenant, 0.0), self._level)
+        if self._is_new(tenant):
+            self._had[tenant] = mine
+        gives_up_s = min(now_s + rules.max_wait_s, until_s)
+        held = Held(
+            facts, group, cookie, no_room, now_s, gives_up_s, self._number, facts.prompt_tokens + REQUEST_COST
+        )
+        if rules.refuses_late and facts.budget_ms is not None:
+            wait_s = self._wait_s(held, now_s)
+            if now_s + wait_s > held.due_s:
+                return refuse_hopeless(no_room, wait_s, facts.budget_ms)
+        if self._count >= rules.max_requests:
+            last = self._to_displace(held)
+            if last is None:
+                return refuse_waiting(no_room.home, self._wait_s(held, now_s))
+            self.remove(last)
+            self._displaced.append(last)
+        self._number += 1
+        self._put(held, now_s)
+        return held
+
+    def _is_new(self, tenant: str) -> bool:
+        return not any(tenants[tenant] for tenants in self._waiting.values())
+
+    def _to_displace(self, newcomer: Held) -> Held | None:
+        """Who goes for `newcomer` when the queue is full: the last of the tenant with most in the lowest class."""
+        if not self._waiting:
+            return None  # nothing is ever held
+        lowest = min(self._waiting)
+        tenants = self._waiting[lowest]
+        tenant, count = tenants.most_common(1)[0]
+        if newcomer.priority < lowest:
+            return None
+        if newcomer.priority == lowest and count < tenants[newcomer.facts.tenant] + 2:
+            return None
+        lasts = []
+        for group in self._groups.values():
+            if (ranked := group.classes.get(lowest)) is not None:
+                lanes = (band.lanes.get(tenant) for band in (ranked.in_time, ranked.late))
+                lasts += [last for lane in lanes if lane is not None and (last := lane.last()) is not None]
+        return max(lasts, key=lambda held: held.number)
+
+    def _put(self, held: Held, now_s: float) -> None:
+        rules = self.rules
+        group = self._groups.get(held.group)
+        if group is None:
+            group = self._groups[held.group] = Group()
+            self._drain(held.group, now_s).resume(now_s)
+        held.ends_s = min(held.gives_up_s, held.due_s) if rules.refuses_late else held.gives_up_s
+        held.ages_s = held.arrived_s + rules.ageing_s
+        held.is_waiting = True
+        group.add(held, self._had)
+        self._ends.add(held.ends_s, held)
+        self._ageing.add(held.ages_s, held)
+        self._count_in(held)
+        self._count += 1
+
+    # --- going -------------------------------------------------------------------------------------
+
+    def release(
+        self, now_s: float, place: Callable[[Held], Decision | NoRoom | Refusal]
+    ) -> Iterator[tuple[Held, Decision | Refusal]]:
+        """Who may go now, in order, each with what `place` said of it. `place` decides, or finds no room: then
+        none of that group is asked again. Between two results the caller does what was decided, so that the next
+        decision sees it; requests may come, leave and be refused meanwhile.
+        """
+        self._age(now_s)
+        closed: set[Hashable] = set()
+        while (held := self._first(now_s, closed)) is not None:
+            choice = place(held)
+            if isinstance(choice, NoRoom):
+                closed.add(held.group)
+                continue
+            if isinstance(choice, Decision):
+                self._drain(held.group, now_s).observe(now_s, placed=1)
+                tenant = held.facts.tenant
+                self._level = max(self._level, self._had[tenant])
+                self._had[tenant] += held.cost
+            self.remove(held)
+            yield held, choice
+
+    def overdue(self, now_s: float) -> Iterator[tuple[Held, Refusal]]:
+        """Who has waited as long as it may, or missed its budget where that is refused, or was displaced."""
+        while self._displaced:
+            held = self._displaced.pop()
+            yield held, refuse_waiting(held.no_room.home, self._wait_s(held, now_s))
+        while (first := self._ends.first()) is not None and first[0] <= now_s:
+            held = first[1]
+            self.remove(held)
+            wait_s = self._wait_s(held, now_s)
+            budget_ms = held.facts.budget_ms
+            if budget_ms is not None and held.ends_s < held.gives_up_s:
+                yield held, refuse_hopeless(held.no_room, wait_s, budget_ms)
+            else:
+                yield held, refuse_waiting(held.no_room.home, wait_s)
+
+    def next_due_s(self) -> float:
+        """When `overdue` has something to tell: inf when nothing waits, -inf when somebody was displaced."""
+        if self._displaced:
+            return -inf
+        first = self._ends.first()
+        return inf if first is None else first[0]
+
+    def remove(self, held: Held) -> None:
+        """`held` waits no more: its client has left, say. Harmless when it does not wait."""
+        if not held.is_waiting:
+            if held in self._displaced:
+                self._displaced.remove(held)
+            return
+        held.is_waiting = False
+        group = self._groups[held.group]
+        group.remove(held)
+        if not group.count:
+            del self._groups[held.group]
+        self._ends.remove(held.ends_s, held)
+        self._ageing.remove(held.ages_s, held)
+        self._count_out(held)
+        self._count -= 1
+        if not self._count:
+            self._had.clear()
+            self._level = 0.0
+
+    # --- order -------------------------------------------------------------------------------------
+
+    def _first(self, now_s: float, closed: set[Hashable]) -> Held | None:
+        heads = [group.first(now_s, self._had) for key, group in self._groups.items() if key not in closed]
+        return min(heads, key=self._rank, default=None)
+
+    def _rank(self, held: Held) -> tuple[int, bool, float, float, int]:
+        return -held.priority, held.is_late, self._had[held.facts.tenant], held.order_s, held.number
+
+    def _age(self, now_s: float) -> None:
+        while (first := self._ageing.first()) is not None and first[0] <= now_s:
+            held = first[1]
+            self._ageing.remove(held.ages_s, held)
+            held.ages_s += self.rules.ageing_s
+            self._ageing.add(held.ages_s, held)
+            higher = min((priority for priority in self._waiting if priority > held.priority), default=None)
+            if higher is not None:
+                group = self._groups[held.group]
+                group.remove(held)
+                self._count_out(held)
+                held.priority = higher
+                group.add(held, self._had)
+                self._count_in(held)
+
+    def _count_in(self, held: Held) -> None:
+        self._waiting.setdefault(held.priority, Counter())[held.facts.tenant] += 1
+
+    def _count_out(self, held: Held) -> None:
+        tenants = self._waiting[held.priority]
+        tenants[held.facts.tenant] -= 1
+        if not tenants[held.facts.tenant]:
+            del tenants[held.facts.tenant]
+            if not tenants:
+                del self._waiting[held.priority]
+
+    # --- how long it would take -----------------------------------------------------------------------
+
+    def _wait_s(self, held: Held, now_s: float) -> float:
+        """How long one like `held` would wait if it came now: a slot for each one ahead of it, and its own."""
+        drain = self._drain(held.group, now_s)
+        ahead = 0
+        group = self._groups.get(held.group)
+        if group is not None:
+            drain.observe(now_s)
+            priority, tenant = held.facts.priority, held.facts.tenant
+            ahead = sum(ranked.count for one, ranked in group.classes.items() if one > priority)
+            if (ranked := group.classes.get(priority)) is not None:
+                order_s = held.order_s - held.arrived_s + now_s
+                mine = max(self._had.get(tenant, 0.0), self._level)
+                ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, mine)
+        return (ahead + 1) / drain.per_s(held.no_room.drain_per_s)
+
+    def _drain(self, group: Hashable, now_s: float) -> Drain:
+        drain = self._drains.get(group)
+        if drain is None:
+            if len(self._drains) >= _MOST_DRAINS:
+                del self._drains[next(iter(self._drains))]
+            drain = self._drains[group] = Drain(now_s)
+        return drain
