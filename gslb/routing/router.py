@@ -11,11 +11,13 @@ from collections.abc import Collection, Hashable, Mapping
 from random import Random
 
 from gslb.geo.rtt_prior import rtt_prior_ms
+from gslb.routing.affinity import Affinity
 from gslb.routing.fences import ResidencyRule, fence
 from gslb.routing.health import LAST_RESORT, State
 from gslb.routing.load import Gate, Ticket
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
+from gslb.routing.prefix_index import NOTHING
 from gslb.routing.priorities import Orders, orders_by_share, priority_shares, throw
 from gslb.routing.refusal import (
     NoRoom,
@@ -97,8 +99,12 @@ class Router:
     """Decides. One per fleet view (whose roster number tells which lists still hold); keeps nothing but gates,
     a turn counter and candidate lists."""
 
-    def __init__(self, rules: RoutingRules, residency: ResidencyRule, dice: Random) -> None:
+    def __init__(
+        self, rules: RoutingRules, residency: ResidencyRule, dice: Random, affinity: Affinity | None = None
+    ) -> None:
+        """`affinity` tells what of a prompt is cached where; None: nothing is."""
         self.rules = rules
+        self._affinity = affinity
         self._residency = residency
         self._dice = dice
         self._policy = POLICIES[rules.policy]
@@ -206,9 +212,11 @@ class Router:
         tried: Collection[str],
         avoided: frozenset[str],
     ) -> Slate:
+        affinity = self._affinity
+        cached = NOTHING if affinity is None else affinity.expected(facts, now_s)
         return Slate(
             facts, snapshot, now_s, self.rules, candidates.home, self._dice, self._turn, self._gate_is_shut, tried,
-            avoided,
+            avoided, cached,
         )  # fmt: skip
 
     def _decided(

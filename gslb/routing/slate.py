@@ -7,11 +7,12 @@ more than one over the nearest region.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from random import Random
 
 from gslb.routing.learn import prefill_work
 from gslb.routing.predict import Option, predict
+from gslb.routing.prefix_index import NOTHING
 from gslb.routing.rules import RoutingRules
 from gslb.routing.view import Snapshot
 from gslb.types import Facts
@@ -53,12 +54,26 @@ def _idle_ms(entry: Entry) -> float:
 
 
 class Slate:
-    """One request's view of a tier. `least_prefill_ms` is a floor under every option's prefill; `seen` collects
-    what a policy looked at (some perhaps twice)."""
+    """One request's view of a tier. `cached` tells tokens of its prompt by endpoint key. `least_prefill_ms` is a
+    floor under every option's prefill; `seen` collects what a policy looked at (some perhaps twice)."""
 
     __slots__ = (
-        "_ask_gate", "_avoided", "_now_s", "_shut", "_snapshot", "_tried", "dice", "facts", "home",
-        "least_prefill_ms", "rules", "seen", "tier", "turn", "work",
+        "_ask_gate",
+        "_avoided",
+        "_cached",
+        "_now_s",
+        "_shut",
+        "_snapshot",
+        "_tried",
+        "dice",
+        "facts",
+        "home",
+        "least_prefill_ms",
+        "rules",
+        "seen",
+        "tier",
+        "turn",
+        "work",
     )  # fmt: skip
 
     def __init__(
@@ -73,14 +88,18 @@ class Slate:
         ask_gate: Callable[[str, Snapshot, float], bool],
         tried: Collection[str] = (),
         avoided: Collection[str] = (),
+        cached: Mapping[str, int] = NOTHING,
     ) -> None:
         self.facts = facts
-        self.work = prefill_work(facts.prompt_tokens)
+        self._cached = cached
+        self.work = work = prefill_work(facts.prompt_tokens)
         self._snapshot = snapshot
         self._now_s = now_s
         self.rules = rules
         self.home = home
-        self.least_prefill_ms = self.work * snapshot.least_rate_ms
+        if cached:
+            work = prefill_work(facts.prompt_tokens, max(cached.values()))
+        self.least_prefill_ms = work * snapshot.least_rate_ms
         self.dice = dice
         self.turn = turn
         self._ask_gate = ask_gate
@@ -97,7 +116,10 @@ class Slate:
         view = self._snapshot.endpoints[entry.index]
         if (self._tried and view.endpoint.key in self._tried) or (self._avoided and entry.region in self._avoided):
             return None
-        return predict(view, entry.network_ms, entry.tax_ms, self.work, self._now_s, self.rules.stale_after_s)
+        work = self.work
+        if self._cached and (cached_tokens := self._cached.get(view.endpoint.key)):
+            work = prefill_work(self.facts.prompt_tokens, cached_tokens)
+        return predict(view, entry.network_ms, entry.tax_ms, work, self._now_s, self.rules.stale_after_s)
 
     def is_known(self, option: Option) -> bool:
         """False when nobody has told this endpoint's load lately."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gslb.routing.affinity import Affinity
 from gslb.routing.health import Outcome
-from gslb.routing.refusal import refuse_unheld
+from gslb.routing.refusal import refuse_waiting
 from gslb.routing.router import Decision, NoRoom, Router
 from gslb.routing.view import FleetView
 from gslb.sim.edge import Edge
@@ -34,6 +35,7 @@ class Desk:
         max_attempts: int,
         cost: DecisionCost,
         on_doubt: Callable[[str, float], None],
+        affinity: Affinity | None = None,
     ) -> None:
         """`on_doubt` is called with an endpoint's key and the time when an outcome changed its state."""
         self._edge = edge
@@ -42,6 +44,7 @@ class Desk:
         self._max_attempts = max_attempts
         self._cost = cost
         self._on_doubt = on_doubt
+        self.affinity = affinity
 
     @property
     def held(self) -> int:
@@ -59,7 +62,7 @@ class Desk:
             if not self._send(journey, choice, now_s):
                 self._edge.refuse(journey, "saturated")
         elif isinstance(choice, NoRoom):
-            self._edge.refuse(journey, refuse_unheld(choice).code)
+            self._edge.refuse(journey, refuse_waiting(choice.home, 1.0).code)
         else:
             self._edge.refuse(journey, choice.code)
 
@@ -77,10 +80,21 @@ class Desk:
 
     def first_token(self, attempt: Attempt, now_s: float) -> None:
         """The one place where a prediction meets what it predicted."""
+        decision = attempt.decision
+        if decision is None:
+            return
+        option, key = decision.option, attempt.site.key
+        if option.has_room:
+            engine_ms = (now_s - attempt.sent_s) * 1000 - (option.view.rtt_ms or 0.0)
+            self.fleet.first_token_seen(key, option.ahead + option.work, engine_ms - option.steps_ms)
+        if self.affinity is not None:
+            self.affinity.prefilled(key, attempt.journey.facts, now_s)
 
     def ended(self, attempt: Attempt, outcome: Outcome, now_s: float, why: str) -> None:
         """Tell the fleet view how it went."""
         key = attempt.site.key
+        if outcome is Outcome.SUCCESS:
+            self.fleet.answer_seen(key, (now_s - attempt.sent_s) * 1000)
         if self.fleet.outcome(key, outcome, now_s, why):
             self._on_doubt(key, now_s)
 
@@ -91,13 +105,15 @@ class Desk:
     def tick(self, now_s: float) -> None:
         """A second has passed."""
         self.fleet.tick(now_s)
+        if self.affinity is not None:
+            self.affinity.observed(self.fleet.snapshot.endpoints)
 
     def _send(self, journey: Journey, decision: Decision, now_s: float) -> bool:
-        view = decision.option.view
-        ticket = view.own.open_ticket(journey.ask.prompt_tokens, view.endpoint.capacity)
+        ticket = decision.open_ticket()
         if ticket is None:
             return False
         self._edge.send(
-            journey, view.endpoint.key, now_s, decision.reason, decision.edge_ttft_ms, decision, ticket
+            journey, decision.option.view.endpoint.key, now_s, decision.reason, decision.edge_ttft_ms, decision,
+            ticket,
         )
         return True

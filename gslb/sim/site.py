@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+
 from gslb.sim.agenda import Agenda
 from gslb.sim.engine import Engine, Sequence
 from gslb.sim.journey import DRAINING, REFUSED, RESET, SILENT, TOO_LONG, Attempt, Fault

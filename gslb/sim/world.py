@@ -7,6 +7,7 @@ from dataclasses import replace
 from heapq import heappop
 from random import Random
 
+from gslb.routing.affinity import Affinity
 from gslb.routing.router import Router
 from gslb.routing.view import FleetView
 from gslb.sim.agenda import Agenda
@@ -71,10 +72,11 @@ class World:
         fleet = FleetView(setting.marks, assumes_models=True)
         fleet.configure(setting.endpoints, setting.marks)
         rules = replace(setting.rules, policy=self._policy, edge_place=spec.place)
-        router = Router(rules, _allow_all, self._dice(f"router {spec.name}"))
+        affinity = Affinity()
+        router = Router(rules, _allow_all, self._dice(f"router {spec.name}"), affinity)
         dice = self._dice(f"watch {spec.name}")
         watch = Watch(setting, spec, legs_s, fleet, self.sites, self._agenda, self._route_links, dice)
-        edge.chooser = Desk(edge, router, fleet, setting.max_attempts, self._cost, watch.probe)
+        edge.chooser = Desk(edge, router, fleet, setting.max_attempts, self._cost, watch.probe, affinity)
         watch.start()
         return edge
 
