@@ -70,7 +70,7 @@ def setting_of(checked: CheckedScenario, trace: Path | None = None, of_capacity:
 
 
 def rules_for(checked: CheckedScenario, policy: str) -> RoutingRules:
-    """The router's rules when it runs `policy`; `ordered` without an order takes the regions as they are written."""
+    """The router's rules when it runs `policy`; `ordered` without an order takes the regions as they stand."""
     routing = checked.routing
     is_known = policy in POLICY_NAMES
     order = routing.order or [region.name for region in checked.regions]
