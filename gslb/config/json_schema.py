@@ -1,11 +1,14 @@
-"""The JSON Schema of the configuration file: for editors, and for finding out which keys a section has."""
+"""The JSON Schema of configuration and scenario files: for editors, and to find out which keys a section has."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
+from pydantic import BaseModel
+
 from gslb.config.problems import KeyPath
+from gslb.config.scenario_schema import Scenario
 from gslb.config.schema import Config
 from gslb.config.units import DURATION_PATTERN, format_duration
 
@@ -18,7 +21,25 @@ def config_json_schema() -> Schema:
     _restate_defaults(schema)
     properties = schema["properties"]
     properties["admin"] = {"anyOf": [{"type": "string"}, properties["admin"]]}
-    schema["title"] = "gslb configuration"
+    return _titled(schema, "gslb configuration")
+
+
+def scenario_json_schema() -> Schema:
+    """JSON Schema (2020-12) of a scenario file, with the short forms that its lists may have."""
+    schema = Scenario.model_json_schema()
+    _restate_defaults(schema)
+    parts = schema["$defs"]
+    for properties, name, short in (
+        (parts["FleetRegion"]["properties"], "endpoints", {"type": "integer", "minimum": 1}),
+        (parts["ScenarioFault"]["properties"], "target", {"type": "string"}),
+        (schema["properties"], "policies", {"const": "all"}),
+    ):
+        properties[name] = {"anyOf": [short, properties[name]]}
+    return _titled(schema, "gslb scenario")
+
+
+def _titled(schema: Schema, title: str) -> Schema:
+    schema["title"] = title
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -38,19 +59,20 @@ def _restate_defaults(schema: Any) -> None:
 
 
 @cache
-def _schema() -> Schema:
-    return config_json_schema()
+def _schema(model: type[BaseModel]) -> Schema:
+    return scenario_json_schema() if model is Scenario else config_json_schema()
 
 
-def known_keys(section: KeyPath) -> tuple[str, ...]:
-    """The keys that the section at `section` may have; empty when there is none or any key goes there."""
-    schema = _section(section)
+def known_keys(section: KeyPath, model: type[BaseModel] = Config) -> tuple[str, ...]:
+    """The keys that the section at `section` of a `model`'s file may have; empty when there is none, or any key
+    goes there."""
+    schema = _section(section, model)
     return tuple(schema.get("properties", ())) if schema is not None else ()
 
 
-def _section(path: KeyPath) -> Schema | None:
+def _section(path: KeyPath, model: type[BaseModel]) -> Schema | None:
     """The schema that holds at `path`."""
-    schema: Schema | None = _schema()
+    schema: Schema | None = _schema(model)
     for step in path:
         if schema is None:
             return None
@@ -58,7 +80,7 @@ def _section(path: KeyPath) -> Schema | None:
             schema = schema.get("items")
         else:
             schema = schema.get("properties", {}).get(step) or _any_key(schema)
-        schema = _resolve(schema)
+        schema = _resolve(schema, model)
     return schema
 
 
@@ -68,14 +90,18 @@ def _any_key(schema: Schema) -> Schema | None:
     return values if isinstance(values, dict) else None
 
 
-def _resolve(schema: Schema | None) -> Schema | None:
-    """Follow `$ref`, and the one interesting branch of `anyOf` (optional values, the short form of admin)."""
+def _resolve(schema: Schema | None, model: type[BaseModel]) -> Schema | None:
+    """Follow `$ref`, and the one interesting branch of `anyOf` (optional values, short forms)."""
     while schema is not None:
         if "$ref" in schema:
-            schema = _schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+            schema = _schema(model)["$defs"][schema["$ref"].rsplit("/", 1)[1]]
         elif "anyOf" in schema:
-            nested = (part for part in schema["anyOf"] if "$ref" in part or part["type"] in ("array", "object"))
+            nested = (part for part in schema["anyOf"] if _is_nested(part))
             schema = next(nested, None)
         else:
             return schema
     return None
+
+
+def _is_nested(part: Schema) -> bool:
+    return "$ref" in part or part.get("type") in ("array", "object")

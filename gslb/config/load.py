@@ -39,14 +39,15 @@ def load_config(path: str | Path, environ: Mapping[str, str]) -> Settings:
     """
     marks = {Path(path).absolute(): mark_file(Path(path))}
     try:
-        settings = check_text(_read(path), str(path), environ, Path(path).parent)
+        settings = check_text(read_text(path), str(path), environ, Path(path).parent)
     except ConfigErrors as errors:
         errors.files |= marks
         raise
     return replace(settings, files=marks | dict(settings.files))
 
 
-def _read(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
+    """The text of a file that is to be checked. Raises ConfigErrors when it cannot be read, or is no UTF-8."""
     try:
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)

@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from gslb.config.json_schema import known_keys
 from gslb.config.problems import KeyPath, is_secret_path, shown
+from gslb.config.schema import Config
 from gslb.config.yaml_source import Node, Source, kind_of
 
 _EXPECTED = {
@@ -47,8 +48,11 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if 0 < len(names) <= 16 else ""
 
 
-def shape_problems(error: ValidationError, source: Source) -> list[tuple[KeyPath, str, bool]]:
-    """(path, message, whether the key rather than the value is meant) for each of pydantic's errors."""
+def shape_problems(
+    error: ValidationError, source: Source, model: type[BaseModel] = Config
+) -> list[tuple[KeyPath, str, bool]]:
+    """(path, message, whether the key rather than the value is meant) for each of pydantic's errors about a file
+    of the shape `model`."""
     found = []
     for detail in error.errors(include_url=False):
         path: KeyPath = tuple(detail["loc"])
@@ -56,7 +60,7 @@ def shape_problems(error: ValidationError, source: Source) -> list[tuple[KeyPath
         is_key = bool(path) and path[-1] == "[key]" and len(path) > 1 and kind != "extra_forbidden"
         path = path[:-1] if is_key else path
         if kind == "extra_forbidden":
-            message = f"unknown key{suggestion(str(path[-1]), known_keys(path[:-1]))}"
+            message = f"unknown key{suggestion(str(path[-1]), known_keys(path[:-1], model))}"
         elif kind == "missing":
             message = f"the required key {path[-1]!r} is missing"
         else:

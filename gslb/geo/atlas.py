@@ -57,6 +57,19 @@ class CloudRegion:
 
 
 @dataclass(frozen=True, slots=True)
+class Metro:
+    """A city that stands for a part of its country's people, in millions: where a population's requests come from.
+    `utc_offset_h` is its clock in January."""
+
+    city: str
+    country: str
+    lat: float
+    lon: float
+    people_million: float
+    utc_offset_h: float
+
+
+@dataclass(frozen=True, slots=True)
 class Continent:
     """Population-weighted centre of a continent's larger cities; 90 % of those people within `radius_km`."""
 
@@ -115,6 +128,15 @@ def countries() -> Mapping[str, Country]:
 def cities() -> tuple[City, ...]:
     """All listed cities, the most populous first."""
     return tuple(City(name, country, float(lat), float(lon)) for name, country, lat, lon in _rows("cities.csv"))
+
+
+@cache
+def metros() -> tuple[Metro, ...]:
+    """Some two hundred cities that stand for the people of all countries of 5 million or more."""
+    return tuple(
+        Metro(city, country, float(lat), float(lon), float(people), float(offset))
+        for city, country, lat, lon, people, offset in _rows("metros.csv")
+    )
 
 
 @cache

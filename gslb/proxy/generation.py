@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from gslb.config.schema_fleet import Health, Routing
 from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.errors import ApiError
@@ -31,6 +32,7 @@ from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router
 from gslb.routing.rules import Damping, RoutingRules
 from gslb.routing.view import FleetView
+from gslb.types import Place
 from gslb.wire.body_budget import BodyBudget
 from gslb.wire.openai import merge_models
 
@@ -61,8 +63,12 @@ class Door:
 
 
 def routing_rules(settings: Settings) -> RoutingRules:
-    """The router's settings from the configuration (seconds there, milliseconds here)."""
-    routing = settings.config.routing
+    """The router's settings from the configuration."""
+    return rules_of(settings.config.routing, settings.config.health, settings.edge_place)
+
+
+def rules_of(routing: Routing, health: Health, edge_place: Place | None) -> RoutingRules:
+    """The router's settings from the sections about it (seconds there, milliseconds here)."""
     marks = (0.7, 0.5) if routing.policy == "ordered" else (routing.gate.shut, routing.gate.open)
     return RoutingRules(
         policy=routing.policy,
@@ -73,15 +79,19 @@ def routing_rules(settings: Settings) -> RoutingRules:
         gate_open=marks[1],
         spill_cap=routing.spill_cap,
         overprovisioning=routing.overprovisioning,
-        stale_after_s=settings.config.health.stale_after,
+        stale_after_s=health.stale_after,
         refuses_over_budget=routing.over_budget == "refuse",
-        edge_place=settings.edge_place,
+        edge_place=edge_place,
     )
 
 
 def health_marks(settings: Settings) -> HealthMarks:
     """The health machine's thresholds from the configuration."""
-    health = settings.config.health
+    return marks_of(settings.config.health)
+
+
+def marks_of(health: Health) -> HealthMarks:
+    """The health machine's thresholds from the section about it."""
     return HealthMarks(
         fall=health.fall, rise=health.rise, passive_fall=health.passive_fall, ejection_s=health.ejection,
         window_s=health.fall * health.interval,

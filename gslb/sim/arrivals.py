@@ -1,0 +1,187 @@
+"""When who asks for how much: Poisson, bursts, and conversations whose prompts grow.
+
+Every process is a generator of `Ask` in order of time that holds no more than what is under way. Chance is given
+by dice; equal dice, equal asks. Rates follow the crowds: how much each edge's clients ask changes from phase to
+phase (`sim.clients`), and a process crosses the border of two phases without a seam, since it is run on a clock
+that counts expected arrivals instead of seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush, merge
+from random import Random
+
+from gslb.sim.clients import Client, Crowd, Phase
+from gslb.sim.lengths import Lengths, Lognormal
+from gslb.sim.setting import Ask
+from gslb.types import UNKNOWN_PLACE
+
+Gaps = Callable[[Random], float]
+"""Draws the gap between two arrivals, 1 on average."""
+
+_LEAD_SPANS = 3.0
+"""Conversations begin so many mean spans before the run, so that it starts in the middle of things."""
+_SAMPLED = 500
+_MOST_BLOCKS = 1 << 20
+_MOST_CONVERSATIONS = 1 << 40
+
+
+def poisson_gaps(dice: Random) -> float:
+    """Arrivals that know nothing of each other."""
+    return dice.expovariate(1.0)
+
+
+def gamma_gaps(cv: float) -> Gaps:
+    """Arrivals in bursts when `cv`, the coefficient of variation of the gaps, is above 1 (1: Poisson)."""
+    shape = 1.0 / (cv * cv)
+
+    def draw(dice: Random) -> float:
+        return dice.gammavariate(shape, 1.0 / shape)
+
+    return draw
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What all processes share. `rate_per_s` is of all crowds together, on average."""
+
+    crowds: Sequence[Crowd]
+    rate_per_s: float
+    duration_s: float
+    budget_ms: float
+
+
+def singles(demand: Demand, lengths: Lengths, gaps: Gaps, dice: Random) -> Iterator[Ask]:
+    """Requests that have nothing to do with each other; each crowd is a process of its own."""
+    streams = [_singles_of(crowd, demand, lengths, gaps, Random(dice.getrandbits(64))) for crowd in demand.crowds]
+    return merge(*streams, key=_at_s)
+
+
+def _singles_of(crowd: Crowd, demand: Demand, lengths: Lengths, gaps: Gaps, dice: Random) -> Iterator[Ask]:
+    for at_s, phase in arrivals(crowd, 0.0, demand.duration_s, demand.rate_per_s, gaps, dice):
+        client = crowd.pick(phase, dice.random())
+        prompt, output = lengths(dice)
+        yield Ask(at_s, client.place, crowd.edge, prompt, output, demand.budget_ms)
+
+
+def arrivals(
+    crowd: Crowd, start_s: float, end_s: float, rate_per_s: float, gaps: Gaps, dice: Random
+) -> Iterator[tuple[float, Phase]]:
+    """Times at which somebody of `crowd` asks, and the phase it is in. `rate_per_s` is that of all crowds."""
+    at_s, wait = start_s, gaps(dice)
+    for phase in crowd.phases(start_s, end_s):
+        rate = rate_per_s * phase.share
+        while rate > 0 and at_s + wait / rate < phase.until_s:
+            at_s += wait / rate
+            yield at_s, phase
+            wait = gaps(dice)
+        wait -= (phase.until_s - at_s) * rate
+        at_s = phase.until_s
+
+
+def _at_s(ask: Ask) -> float:
+    return ask.at_s
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """What conversations are like. Every prompt is what was said before (one of `systems` system prompts of
+    `system_tokens`, then all questions and answers) and the next question; the first one brings `opening` tokens
+    of its own. After an answer, which takes `token_s` a token, its reader thinks for `think_s` on average
+    (exponential); a conversation has `turns` on average (geometric) and ends before it outgrows `most_tokens`."""
+
+    question: Lognormal
+    answer: Lognormal
+    turns: float
+    think_s: float
+    opening: Lognormal | None = None
+    systems: int = 1
+    system_tokens: int = 0
+    most_tokens: int = 32_768
+    block_tokens: int = 128
+    token_s: float = 0.04
+
+    @property
+    def span_s(self) -> float:
+        """How long a conversation lasts, about."""
+        return self.turns * (self.think_s + self.answer.mean * self.token_s)
+
+
+def conversations(demand: Demand, talk: Talk, dice: Random) -> Iterator[Ask]:
+    """Requests of conversations. Some are in the middle of theirs when the run begins."""
+    sampled = list(_sample(talk))
+    mean_turns = len(sampled) / _SAMPLED
+    count = len(demand.crowds)
+    streams = [
+        _conversations_of(crowd, range(index, _MOST_CONVERSATIONS, count), mean_turns, demand, talk, Random(seed))
+        for index, (crowd, seed) in enumerate((crowd, dice.getrandbits(64)) for crowd in demand.crowds)
+    ]
+    return merge(*streams, key=_at_s)
+
+
+def _conversations_of(
+    crowd: Crowd, numbers: range, mean_turns: float, demand: Demand, talk: Talk, dice: Random
+) -> Iterator[Ask]:
+    due: list[tuple[float, int, Ask, Iterator[Ask]]] = []
+    start_s, end_s = -_LEAD_SPANS * talk.span_s, demand.duration_s
+    starts = arrivals(crowd, start_s, end_s, demand.rate_per_s / mean_turns, poisson_gaps, dice)
+    for number, (at_s, phase) in zip(numbers, starts, strict=False):
+        yield from _turns_until(at_s, due)
+        client = crowd.pick(phase, dice.random())
+        turns = _turns(number, client, at_s, demand.budget_ms, talk, dice)
+        heappush(due, (at_s, number, next(turns), turns))
+    yield from _turns_until(end_s, due)
+
+
+def _turns_until(end_s: float, due: list[tuple[float, int, Ask, Iterator[Ask]]]) -> Iterator[Ask]:
+    """What falls due before `end_s`, in order, without what lies before the run."""
+    while due and due[0][0] < end_s:
+        at_s, number, ask, turns = heappop(due)
+        if at_s >= 0:
+            yield ask
+        following = next(turns, None)
+        if following is not None:
+            heappush(due, (following.at_s, number, following, turns))
+
+
+def _turns(number: int, client: Client, at_s: float, budget_ms: float, talk: Talk, dice: Random) -> Iterator[Ask]:
+    """The requests of one conversation, at least one."""
+    system = int(dice.random() * talk.systems)
+    said = talk.system_tokens + (talk.opening.draw(dice) if talk.opening is not None else 0)
+    blocks: tuple[int, ...] = ()
+    while True:
+        prompt = min(said + talk.question.draw(dice), talk.most_tokens)
+        answer = talk.answer.draw(dice)
+        blocks = _longer(blocks, number, system, prompt, talk)
+        yield Ask(
+            at_s, client.place, client.edge, prompt, answer, budget_ms, blocks, talk.block_tokens, session=number
+        )
+        said = prompt + answer
+        if said >= talk.most_tokens or dice.random() * talk.turns < 1.0:
+            return
+        at_s += answer * talk.token_s + dice.expovariate(1.0) * talk.think_s
+
+
+def _longer(blocks: tuple[int, ...], number: int, system: int, prompt_tokens: int, talk: Talk) -> tuple[int, ...]:
+    """`blocks` continued to all whole blocks of a prompt. Those of the system prompt are the same in every
+    conversation that has it, the others are this one's alone."""
+    shared = talk.system_tokens // talk.block_tokens
+    added = range(len(blocks), prompt_tokens // talk.block_tokens)
+    return blocks + tuple(
+        -1 - system * _MOST_BLOCKS - index if index < shared else number * _MOST_BLOCKS + index for index in added
+    )
+
+
+def _sample(talk: Talk) -> Iterator[Ask]:
+    """All requests of some conversations, always the same ones."""
+    dice = Random(0)
+    nobody = Client(UNKNOWN_PLACE, "", 1.0)
+    for number in range(_SAMPLED):
+        yield from _turns(number, nobody, 0.0, 0.0, talk, dice)
+
+
+def typical_lengths(talk: Talk) -> list[tuple[int, int]]:
+    """(prompt, output) tokens of the requests of some conversations, for reckoning a fleet's capacity."""
+    return [(ask.prompt_tokens, ask.output_tokens) for ask in _sample(talk)]
