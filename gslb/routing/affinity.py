@@ -13,10 +13,45 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gslb.routing.hit_rate import HitRate
-from gslb.routing.prefix_index import NOTHING, PrefixIndex
+from gslb.routing.prefix_index import PrefixIndex
 from gslb.routing.sessions import Sessions, Turn
 from gslb.routing.view import EndpointView
 from gslb.types import Facts
+
+
+class Expected:
+    """What is likely cached of one prompt, by endpoint; worked out where it is asked for."""
+
+    __slots__ = ("_depths", "_last_key", "_last_tokens", "_prompt_tokens", "_rates", "_size")
+
+    def __init__(
+        self, facts: Facts, depths: Mapping[str, int], turn: Turn | None, rates: Mapping[str, HitRate]
+    ) -> None:
+        self._depths = depths
+        self._size = facts.block_tokens
+        self._prompt_tokens = facts.prompt_tokens
+        self._last_key = "" if turn is None else turn.key
+        self._last_tokens = 0 if turn is None else turn.tokens
+        self._rates = rates
+
+    def undoubted(self, key: str) -> int:
+        """Tokens that `key` has cached if it keeps all it was given."""
+        tokens = self._depths.get(key, 0) * self._size
+        if key == self._last_key and self._last_tokens > tokens:
+            tokens = self._last_tokens
+        return min(tokens, self._prompt_tokens)
+
+    def tokens(self, key: str) -> int:
+        """Tokens that need not be prefilled at `key`: as many as its cache is trusted with."""
+        tokens = self.undoubted(key)
+        rate = self._rates.get(key) if tokens else None
+        return tokens if rate is None else int(tokens * rate.trust)
+
+    @property
+    def most_tokens(self) -> int:
+        """No endpoint has more."""
+        deepest = max(self._depths.values(), default=0)
+        return min(max(deepest * self._size, self._last_tokens), self._prompt_tokens)
 
 
 class Affinity:
@@ -32,30 +67,19 @@ class Affinity:
 
     # --- for decisions -----------------------------------------------------------------------------
 
-    def expected(self, facts: Facts, now_s: float) -> Mapping[str, int]:
-        """Endpoint key -> tokens of this prompt that are likely cached there (absent: none), trust included."""
-        raw = self._held(facts, now_s)
-        if not raw:
-            return NOTHING
-        rates = self._rates
-        return {key: int(tokens * rates[key].trust) if key in rates else tokens for key, tokens in raw.items()}
+    def expected(self, facts: Facts, now_s: float) -> Expected | None:
+        """What is likely cached of this prompt; None, and next to no time spent, when nothing is."""
+        blocks, session = facts.prefix_blocks, facts.affinity_key
+        depths = self.index.cached_blocks(blocks)
+        turn = None if session is None else self._sessions.last(session, now_s)
+        if turn is not None and not turn.goes_on_in(blocks, depths.get(turn.key, 0)):
+            turn = None
+        return Expected(facts, depths, turn, self._rates) if depths or turn is not None else None
 
     def trust(self, key: str) -> float:
         """How far the cache of `key` keeps its word, 0..1."""
         rate = self._rates.get(key)
         return 1.0 if rate is None else rate.trust
-
-    def _held(self, facts: Facts, now_s: float) -> Mapping[str, int]:
-        blocks, session = facts.prefix_blocks, facts.affinity_key
-        depths = self.index.cached_blocks(blocks)
-        turn = None if session is None else self._sessions.last(session, now_s)
-        if not depths and turn is None:
-            return NOTHING
-        prompt, size = facts.prompt_tokens, facts.block_tokens
-        held = {key: min(depth * size, prompt) for key, depth in depths.items()}
-        if turn is not None and turn.goes_on_in(blocks, depths.get(turn.key, 0)):
-            held[turn.key] = max(held.get(turn.key, 0), min(turn.tokens, prompt))
-        return held
 
     # --- what became of them -----------------------------------------------------------------------
 
@@ -68,7 +92,8 @@ class Affinity:
         blocks, session = facts.prefix_blocks, facts.affinity_key
         if not blocks and session is None:
             return 0
-        expected = self._held(facts, now_s).get(key, 0)
+        held = self.expected(facts, now_s)
+        expected = 0 if held is None else held.undoubted(key)
         self._rate(key).prefilled(facts.prompt_tokens, expected)
         if blocks:
             self.index.note(key, blocks, self._limit_blocks(key, facts.block_tokens))
