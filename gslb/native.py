@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HOT_ROOMS = (
-    "types", "counters", "policy/quota",
-    "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/request_reader", "wire/sse",
-    "wire/body_budget", "wire/retry_after", "wire/websocket",
+    "types", "counters", "policy/quota", "policy/rate",
+    "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/rate_fields",
+    "wire/request_reader", "wire/sse", "wire/body_budget", "wire/retry_after", "wire/websocket",
     "routing/fences", "routing/health", "routing/load", "routing/policies", "routing/predict", "routing/refusal",
     "routing/retry_budget", "routing/router", "routing/rules", "routing/slate", "routing/view",
     "state/fleet", "state/shared_memory",
