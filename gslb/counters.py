@@ -47,6 +47,7 @@ class Counters:
         self.scrape_errors: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.probe_errors: defaultdict[str, int] = defaultdict(int)
         self.tenant_running: dict[str, int] = {}
+        self.rate_limited: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refused_connections: defaultdict[str, int] = defaultdict(int)
         self.config_generation = 0
         self.config_reload_failures = 0

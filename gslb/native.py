@@ -19,13 +19,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HOT_ROOMS = (
-    "types", "counters", "policy/quota",
-    "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/request_reader", "wire/sse",
-    "wire/body_budget", "wire/retry_after", "wire/websocket",
-    "routing/affinity", "routing/fences", "routing/health", "routing/hit_rate", "routing/load",
-    "routing/policies", "routing/predict", "routing/prefix_index", "routing/refusal", "routing/rendezvous",
-    "routing/retry_budget", "routing/router", "routing/rules", "routing/sessions", "routing/slate",
-    "routing/view",
+    "types", "counters", "policy/quota", "policy/rate",
+    "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/rate_fields",
+    "wire/request_reader", "wire/sse", "wire/body_budget", "wire/retry_after", "wire/websocket",
+    "routing/affinity", "routing/fences", "routing/health", "routing/hit_rate", "routing/learn", "routing/load",
+    "routing/policies", "routing/predict", "routing/prefix_index", "routing/priorities", "routing/refusal",
+    "routing/rendezvous", "routing/retry_budget", "routing/router", "routing/rules", "routing/sessions",
+    "routing/slate", "routing/view",
     "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
     "proxy/exchange", "proxy/failure", "proxy/generation", "proxy/hedge", "proxy/listener", "proxy/next_endpoint",

@@ -30,7 +30,7 @@ from gslb.routing.router import Router
 from gslb.state import counts
 from gslb.state.channel import line_of
 from gslb.state.fleet import LeadingView, changes, told_of
-from gslb.state.shared_memory import Rows, SharedTable, TableFull, tenant_key
+from gslb.state.shared_memory import Rows, SharedTable, TableFull, bucket_key, tenant_key
 from gslb.worker_process import Told, WorkerGone, WorkerProcess
 
 _READY_S = 60.0
@@ -369,10 +369,13 @@ async def _all_of(*works: Coroutine[Any, Any, object]) -> None:
 
 
 def _counted(settings: Settings) -> list[str]:
-    """What the workers count together: requests of each endpoint and each tenant, foreign ones of each region."""
-    tenants = [tenant_key(name) for name in settings.config.tenants]
+    """What the workers count together: requests of each endpoint and each tenant, foreign ones of each region, what
+    a tenant asks for per time."""
+    tenants = settings.config.tenants
+    endpoints = [endpoint.key for endpoint in settings.endpoints]
     guests = [guests_key(name) for name in settings.config.regions]
-    return [endpoint.key for endpoint in settings.endpoints] + tenants + guests
+    buckets = [bucket_key(name, counts) for name, tenant in tenants.items() for counts in tenant.rate.amounts]
+    return endpoints + [tenant_key(name) for name in tenants] + guests + buckets
 
 
 def _how(code: int) -> str:

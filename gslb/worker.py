@@ -26,6 +26,7 @@ from gslb.config.load import check_text
 from gslb.config.problems import REFUSALS, problems_of
 from gslb.config.settings import Settings
 from gslb.counters import Counters
+from gslb.policy.rate import Bucket
 from gslb.proxy.data_path import DataPath, Prepared
 from gslb.proxy.generation import health_marks
 from gslb.routing.health import Outcome
@@ -33,7 +34,7 @@ from gslb.routing.load import InFlight
 from gslb.state.channel import Channel, Message
 from gslb.state.counts import told_of
 from gslb.state.fleet import FollowingView
-from gslb.state.shared_memory import CONNECTIONS_ROW, SharedTable, tenant_key
+from gslb.state.shared_memory import CONNECTIONS_ROW, SharedTable, bucket_key, tenant_key
 
 _COUNTS_EVERY_S = 1.0
 _LAST_WORDS_S = 1.0
@@ -107,8 +108,9 @@ class Worker:
             fleet = self._fleet = FollowingView(health_marks(settings), self._own_load, self._tell_outcome)
             connections = self._table.load(CONNECTIONS_ROW, column)
             self._data = DataPath(
-                settings, fleet, self._counters, connections, Random(), _nothing, columns, self._tenant_load
-            )
+                settings, fleet, self._counters, connections, Random(), _nothing, columns, self._tenant_load,
+                self._bucket,
+            )  # fmt: skip
         except REFUSALS as error:
             self._say("failed", problems=problems_of(error, path))
             self._ended.set()
@@ -175,6 +177,10 @@ class Worker:
 
     def _tenant_load(self, tenant: str) -> InFlight:
         return self._own_load(tenant_key(tenant))
+
+    def _bucket(self, tenant: str, counts: str) -> Bucket:
+        assert self._table is not None
+        return self._table.bucket(self._rows[bucket_key(tenant, counts)], self._column)
 
     def _tell_outcome(self, key: str, outcome: Outcome, now_s: float, why: str) -> None:
         # What an upstream says may hold what JSON cannot: half of a surrogate pair.

@@ -130,6 +130,12 @@ def _limits(counters: Counters, tenants: Iterable[str]) -> Iterator[Metric]:
         running.add_metric((tenant,), counters.tenant_running.get(tenant, 0))
     yield running
     yield _counters(
+        "gslb_rate_limited",
+        "Requests refused because their tenant had asked for too much per time, by what it had none left of.",
+        ("tenant", "counts"),
+        counters.rate_limited.items(),
+    )
+    yield _counters(
         "gslb_refused_connections",
         "Client connections closed unanswered, by the limit they met.",
         ("limit",),

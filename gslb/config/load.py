@@ -22,6 +22,7 @@ from gslb.config.wording import shape_problems
 from gslb.config.yaml_source import parse_yaml
 from gslb.geo.client_address import TrustedProxies
 from gslb.geo.locate import Locator
+from gslb.policy.rate import Rate
 from gslb.policy.residency import ResidencyFence, ResidencyFenceRule
 from gslb.policy.tenants import TenantDirectory, TenantRights
 from gslb.routing.profiles import PROFILES
@@ -187,6 +188,10 @@ def _tenants(config: Config, findings: Findings) -> TenantDirectory:
             expires_at=parse_time_s(tenant.expires) if tenant.expires is not None else None,
             budget_ms=tenant.latency_budget * 1000 if tenant.latency_budget is not None else None,
             max_concurrency=tenant.max_concurrency,
+            rates=tuple(
+                Rate.of(counts, amount, tenant.rate.per, tenant.rate.burst if counts == "requests" else None)
+                for counts, amount in tenant.rate.amounts.items()
+            ),
         )
         entries.append((findings.keys["tenants", name, source].encode("ascii"), rights))
     return TenantDirectory(entries)

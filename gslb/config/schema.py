@@ -184,6 +184,33 @@ class ModelAlias(Section):
     """The model's name at the endpoints, or another alias."""
 
 
+class TenantRate(Section):
+    """How much a tenant may ask for per time: buckets that refill evenly. Unset: any amount."""
+
+    requests: Count | None = None
+    """Requests in `per`; more are refused with 429 and Retry-After."""
+    prompt_tokens: Count | None = None
+    """Prompt tokens in `per`, as estimated when a request comes."""
+    per: PositiveDuration = 60.0
+    """The time that both are for."""
+    burst: Count | None = None
+    """Requests that may come at once; unset: as many as `requests`."""
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> TenantRate:
+        if self.model_fields_set and not self.amounts:
+            raise ValueError("a rate needs `requests`, `prompt_tokens` or both: it bounds nothing without")
+        if self.burst is not None and self.requests is None:
+            raise ValueError("burst is a number of requests: say how many `requests` it refills with")
+        return self
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What is bounded, `requests` or `tokens`, to how much of it there is in `per`."""
+        stated = {"requests": self.requests, "tokens": self.prompt_tokens}
+        return {counts: amount for counts, amount in stated.items() if amount is not None}
+
+
 class Tenant(Section):
     """One client organisation: its key (by env or file, never inline) and its rights."""
 
@@ -201,6 +228,8 @@ class Tenant(Section):
     """Its time-to-first-token budget, before `routing.latency_budget`."""
     max_concurrency: Count | None = None
     """Most of its requests that run at once; more are refused with 429 and Retry-After. Unset: no limit."""
+    rate: TenantRate = TenantRate()
+    """How much it may ask for per time."""
 
     @model_validator(mode="after")
     def _one_key(self) -> Tenant:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from gslb.policy.rate import Rate
+
 _OWS = b" \t"
 _SCHEME = b"bearer "  # RFC 9110 11.1: the scheme is case-insensitive; 11.4: spaces, not tabs, follow it
 
@@ -21,7 +23,7 @@ class TenantRights:
 
     `models` it may name, `jurisdictions` it may be served in (a region needs one of them), `expires_at` unix
     seconds from which on its key is void, `budget_ms` its time-to-first-token budget, `max_concurrency` how many
-    of its requests may run at once.
+    of its requests may run at once, `rates` how much it may ask for per time.
     """
 
     name: str
@@ -30,6 +32,7 @@ class TenantRights:
     expires_at: float | None = None
     budget_ms: float | None = None
     max_concurrency: int | None = None
+    rates: tuple[Rate, ...] = ()
 
 
 class TenantDirectory:

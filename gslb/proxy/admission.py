@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gslb.counters import Counters
 from gslb.errors import ApiError
 from gslb.policy.quota import ConcurrencyLimit
+from gslb.policy.rate import RateLimit
 from gslb.policy.tenants import TenantRights
 from gslb.proxy.generation import Generation
 from gslb.types import Facts, Place
-from gslb.wire.http1 import KEY_FIELDS, RequestHead, key_lines
+from gslb.wire.http1 import KEY_FIELDS, Field, RequestHead, key_lines
 from gslb.wire.openai import BodyFacts, read_json_facts, read_multipart_facts, replace_model
 from gslb.wire.paths import Route, find_route
+from gslb.wire.rate_fields import rate_fields, wait_field
 from gslb.wire.websocket import check_handshake, offered_keys, read_model
 
 _NO_RIGHTS = TenantRights("")
@@ -27,6 +30,8 @@ class Admitted:
     body: bytes
     is_counted: bool = False
     """It holds one of its tenant's places, until `count_out`."""
+    rate_lines: bytes = b""
+    """What its tenant has left per time, as field lines for the answer."""
 
     def count_in(self, running: ConcurrencyLimit) -> None:
         """Take one of the tenant's places. Raises ApiError `concurrency_limit` when all are taken."""
@@ -39,6 +44,26 @@ class Admitted:
                 retry_after_s=1,
             )  # fmt: skip
         self.is_counted = True
+
+    def charge(self, limit: RateLimit, counters: Counters, now_s: float) -> None:
+        """Take what it asks for from what its tenant has per time. Raises ApiError `rate_limit` when that is less.
+
+        What becomes of it makes no difference: a request that fails was asked for as well.
+        """
+        rights = self.reading.rights
+        if not rights.rates or self.facts is None:
+            return
+        taking = limit.take(rights.name, rights.rates, self.facts.prompt_tokens, now_s)
+        fields: list[Field] = []
+        for left in taking.standings:
+            fields += rate_fields(left.counts, left.limit, left.remaining, left.reset_s)
+        if taking.short:
+            counters.rate_limited[(rights.name, taking.short)] += 1
+            raise ApiError(
+                "rate_limit", f"your key has no {taking.short} left for now; ask again in {taking.wait_s:.3f} s",
+                retry_after_s=taking.wait_s, headers=[*fields, wait_field(taking.wait_s)],
+            )  # fmt: skip
+        self.rate_lines = b"".join(b"%b: %b\r\n" % field for field in fields)
 
     def count_out(self, running: ConcurrencyLimit) -> None:
         """Give the place back, however the request ended."""

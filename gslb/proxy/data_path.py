@@ -13,6 +13,7 @@ from gslb.config.fields import split_host_port
 from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.policy.quota import ConcurrencyLimit, ConnectionLimit
+from gslb.policy.rate import Bucket, RateLimit
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.generation import Door, Generation, build_pools, health_marks
@@ -50,10 +51,11 @@ class DataPath:
         on_doubt: Callable[[str], None],
         processes: int = 1,
         tenant_load: Callable[[str], InFlight] | None = None,
+        bucket_of: Callable[[str, str], Bucket] | None = None,
     ) -> None:
         """`connections` counts client connections against the limit; `on_doubt` gets the key of an endpoint that
         traffic made doubtful; `processes` is how many data paths share the edge's traffic, `tenant_load` where
-        they count a tenant's requests together.
+        they count a tenant's requests together, `bucket_of` where what it asks for per time.
 
         Raises OSError when the access log cannot be opened.
         """
@@ -67,8 +69,8 @@ class DataPath:
         log = AccessLog(settings.config.observability.access_log, loop, log_record)
         self.door = Door(
             loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt,
-            ConcurrencyLimit(counters.tenant_running, tenant_load), ConnectionLimit(), BodyBudget(), connections,
-            processes,
+            ConcurrencyLimit(counters.tenant_running, tenant_load), RateLimit(bucket_of), ConnectionLimit(),
+            BodyBudget(), connections, processes,
         )  # fmt: skip
         self._bound_bodies(settings)
         self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)
@@ -93,6 +95,7 @@ class DataPath:
         self._settings = prepared.settings
         self.door.fleet.configure(prepared.settings.endpoints, health_marks(prepared.settings))
         self._bound_bodies(prepared.settings)
+        self.door.rates.forget_all_but(prepared.settings.config.tenants)
         self.listener.generation = prepared.generation
 
     def _bound_bodies(self, settings: Settings) -> None:

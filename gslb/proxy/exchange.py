@@ -24,8 +24,9 @@ from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
 from gslb.routing.refusal import NoRoom, refuse_waiting
 from gslb.routing.router import Decision, Refusal, one_line
-from gslb.wire.http1 import RequestHead, client_head
+from gslb.wire.http1 import RequestHead, client_head, passed_lines
 from gslb.wire.paths import model_id_of
+from gslb.wire.rate_fields import without_rate_fields
 
 if TYPE_CHECKING:
     from gslb.proxy.client import ClientConnection
@@ -101,6 +102,7 @@ class Exchange:
         if door.is_stopping and not door.hands_over:
             raise _shutting_down()
         admitted.count_in(door.concurrency)
+        admitted.charge(door.rates, door.counters, self.started_s)
         snapshot = door.fleet.snapshot
         if admitted.reading.asks_why:
             choice, explanation = generation.router.explain(admitted.facts, snapshot, self.started_s)
@@ -224,6 +226,8 @@ class Exchange:
         self.predicted_ms = decision.edge_ttft_ms
         fields = self.own_fields(decision)
         is_http10 = self.head.is_http10
+        if self.admitted is not None and self.admitted.rate_lines:
+            head.passed_lines = without_rate_fields(head.passed_lines or passed_lines(head))
         head_bytes = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
         clock = self.generation.door.deadlines
         relay = self.relay = Relay(client, clock, head, head_bytes, is_http10, self._complete)
@@ -238,6 +242,8 @@ class Exchange:
         fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
             self.request_id, decision.region.encode(), self.attempts,
         )  # fmt: skip
+        if self.admitted is not None:
+            fields += self.admitted.rate_lines
         if self.explanation is not None:
             fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
         return fields

@@ -21,6 +21,7 @@ from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.errors import ApiError
 from gslb.policy.quota import ConcurrencyLimit, ConnectionLimit
+from gslb.policy.rate import RateLimit
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.hedge import Hedging
@@ -50,6 +51,7 @@ class Door:
     on_doubt: Callable[[str], None]
     """Called with an endpoint key when traffic changed its health: a reason to probe at once."""
     concurrency: ConcurrencyLimit
+    rates: RateLimit
     addresses: ConnectionLimit
     body_budget: BodyBudget
     connections: InFlight

@@ -1,8 +1,11 @@
-"""Counts of running requests that the workers of one edge share: a table in anonymous memory.
+"""What the workers of one edge count together: a table in anonymous memory.
 
 A row per endpoint, a column per worker; a cell holds two 64-bit integers (requests, pending prompt tokens) and has
 one writer, its worker, so that nothing is ever locked and a worker that dies leaves a wrong count only in its own
 column, which the supervisor then clears. Reading a count sums its row.
+
+Rows from ROWS on are the buckets of limits per time (`policy.rate`). What a worker has taken from one stays taken
+when it dies.
 
 The memory has no name: it goes with the last process that has it mapped, also after SIGKILL.
 """
@@ -14,17 +17,29 @@ import os
 from collections.abc import Iterable
 from threading import Lock
 
+from gslb.policy.rate import Bucket
 from gslb.routing.load import Ticket
 
 ROWS = 8192
-"""Endpoints and tenants at once, and one row for client connections. Pages never touched take no memory."""
+"""Endpoints and tenants at once, and one row for client connections; and as many buckets. Pages never touched take
+no memory."""
 CONNECTIONS_ROW = 0
 _CELL_BYTES = 8
+_BUCKET = "bucket"
 
 
 def tenant_key(tenant: str) -> str:
     """The key of the row where a tenant's requests are counted; no endpoint's key has a blank."""
     return f"tenant {tenant}"
+
+
+def bucket_key(tenant: str, counts: str) -> str:
+    """The key of the row where a tenant's bucket is kept."""
+    return f"{_BUCKET} {counts} {tenant}"
+
+
+def _is_bucket(key: str) -> bool:
+    return key.startswith(f"{_BUCKET} ")
 
 
 class TableFull(Exception):
@@ -38,7 +53,7 @@ class SharedTable:
         """Map the memory behind `fd`. Raises OSError or ValueError when it is no table of that many columns."""
         self.fd = fd
         self.columns = columns
-        self._cells = memoryview(mmap.mmap(fd, ROWS * columns * 2 * _CELL_BYTES)).cast("q")
+        self._cells = memoryview(mmap.mmap(fd, _size_bytes(columns))).cast("q")
         # Nobody contends for it: taking it is the strongest memory barrier Python offers; see `SharedLoad`.
         self.barrier = Lock()
 
@@ -48,31 +63,47 @@ class SharedTable:
         if not hasattr(os, "memfd_create"):
             raise OSError("several workers need Linux's memfd_create: set `workers: 1`")
         fd = os.memfd_create("gslb-counts")
-        os.ftruncate(fd, ROWS * columns * 2 * _CELL_BYTES)
+        os.ftruncate(fd, _size_bytes(columns))
         return cls(fd, columns)
 
     def load(self, row: int, column: int | None = None) -> SharedLoad:
         """The counts of `row`, written in `column`; None: only to be read here."""
-        start = row * self.columns * 2
-        middle, end = start + self.columns, start + self.columns * 2
-        return SharedLoad(self._cells[start:middle], self._cells[middle:end], column, self.barrier)
+        return SharedLoad(*self._halves(row), column, self.barrier)
+
+    def bucket(self, row: int, column: int) -> Bucket:
+        """The bucket of `row`, written in `column`."""
+        return Bucket(*self._halves(row), column, self.barrier)
 
     def clear_column(self, column: int) -> None:
         """Forget what a worker had under way. Only once that worker is gone."""
         cells = self._cells
         step = self.columns
-        for i in range(column, len(cells), step):
+        for i in range(column, ROWS * 2 * step, step):
             if cells[i]:
                 cells[i] = 0
 
+    def clear_row(self, row: int) -> None:
+        """Make all of `row` zero. Only where no worker writes."""
+        for half in self._halves(row):
+            for i in range(self.columns):
+                half[i] = 0
+
     def is_idle(self, row: int) -> bool:
-        """True when no worker has anything under way in `row`."""
+        """True when no worker has anything under way in `row`; nobody ever has in a bucket's."""
+        return row >= ROWS or not any(any(half) for half in self._halves(row))
+
+    def _halves(self, row: int) -> tuple[memoryview, memoryview]:
         start = row * self.columns * 2
-        return not any(self._cells[start : start + self.columns * 2])
+        middle, end = start + self.columns, start + self.columns * 2
+        return self._cells[start:middle], self._cells[middle:end]
 
     def close(self) -> None:
         """Close the descriptor; the memory stays mapped as long as a count of it is in use here."""
         os.close(self.fd)
+
+
+def _size_bytes(columns: int) -> int:
+    return 2 * ROWS * columns * 2 * _CELL_BYTES
 
 
 class SharedLoad:
@@ -142,21 +173,25 @@ class Rows:
         wanted = dict.fromkeys(keys)
         taken = {CONNECTIONS_ROW, *self._rows.values(), *self._leaving.values()}
         free = (row for row in range(ROWS) if row not in taken)
+        free_buckets = (row for row in range(ROWS, 2 * ROWS) if row not in taken)
         rows = {key: row for key, row in {**self._leaving, **self._rows}.items() if key in wanted}
         for key in wanted:
             if key in rows:
                 continue
-            if (unused := next(free, None)) is None:
+            if (unused := next(free_buckets if _is_bucket(key) else free, None)) is None:
                 raise TableFull(
-                    f"{len(wanted)} endpoints and tenants, and {len(taken) - 1} counted already: workers "
-                    f"share {ROWS - 1} counts. Wait for answers of removed endpoints to end, restart, or set "
-                    "`workers: 1`"
+                    f"{len(wanted)} endpoints, tenants and rates, and {len(taken) - 1} counted already: workers "
+                    f"share {ROWS - 1} counts and {ROWS} rates. Wait for answers of removed endpoints to end, "
+                    "restart, or set `workers: 1`"
                 )
             rows[key] = unused
         return rows
 
     def adopt(self, rows: dict[str, int]) -> None:
         """`rows` (of `assign`) are in force."""
+        for key, row in rows.items():
+            if _is_bucket(key) and key not in self._rows:
+                self._table.clear_row(row)  # it may have been another tenant's
         self._leaving.update({key: row for key, row in self._rows.items() if key not in rows})
         for key in rows:
             self._leaving.pop(key, None)

@@ -47,6 +47,7 @@ def edge() -> Edge:
     counters.fenced["residency"] += 1
     counters.attempts["eu", "status_5xx"] += 4
     counters.tokens["eu", "m1", "completion"] += 500
+    counters.rate_limited["acme", "tokens"] += 7
     counters.scrape_errors["eu/b", "timeout"] += 6
     counters.scrape_errors["gone/x", "timeout"] += 6
     counters.probe_errors["eu/a"] += 1
@@ -63,6 +64,7 @@ def test_names_and_values(edge: Edge) -> None:
     assert value(samples, "gslb_fenced_total", fence="residency") == 1
     assert value(samples, "gslb_attempts_total", region="eu", result="status_5xx") == 4
     assert value(samples, "gslb_tokens_total", region="eu", model="m1", kind="completion") == 500
+    assert value(samples, "gslb_rate_limited_total", tenant="acme", counts="tokens") == 7
     assert value(samples, "gslb_inflight", region="eu", endpoint="eu/a") == 1
     assert value(samples, "gslb_inflight", region="ap", endpoint="ap/a") == 0
     assert value(samples, "gslb_rtt_seconds", region="eu") == 0.0125

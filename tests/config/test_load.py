@@ -11,6 +11,7 @@ from gslb.config.load import load_config
 from gslb.config.problems import ConfigErrors
 from gslb.config.schema import Config
 from gslb.config.schema_fleet import POLICY_NAMES
+from gslb.policy.rate import Rate
 from gslb.types import Purchase
 from tests.config.texts import REGIONS, only_problem_of, problems_of, settings_of
 
@@ -64,7 +65,7 @@ residency: {rules: [{countries: [DE], jurisdictions: [X]}], unknown: allow}
 tenants:
   acme:
     {key_file: acme.key, models: [m], jurisdictions: [X], expires: "2030-01-01T00:00:00Z",
-     latency_budget: 300ms}
+     latency_budget: 300ms, rate: {requests: 24, prompt_tokens: 7, burst: 3, per: 60s}}
 routing: {prefill_per_token: 0.1ms, slot_hold: 2s}
 """,
         {"ADMIN": "adm-1", "UP": "up-2"},
@@ -92,6 +93,7 @@ routing: {prefill_per_token: 0.1ms, slot_hold: 2s}
     assert (rights.name, rights.models) == ("acme", frozenset({"m"}))
     assert rights.budget_ms == pytest.approx(300)
     assert rights.expires_at == 1893456000
+    assert rights.rates == (Rate("requests", 2_500_000_000, 3), Rate("tokens", 8_571_428_572, 7))
     assert settings.residency.deny_reason(settings.edge_place, region) is None
     for secret in ("up-eu", "up-2", "sk-good", "adm-1"):
         assert secret not in repr(settings)
@@ -222,6 +224,15 @@ def test_fc28_a_bom_is_no_problem() -> None:
         ("workers: true", "f:4:10 workers", "write auto, or a number"),
         ("tenants: {t: {}}", "f:4:14 tenants.t", "exactly one of"),
         ("tenants: {t: {key_env: K, expires: 2030-01-01}}", "f:4:36 tenants.t.expires", "time zone"),
+        ("tenants: {t: {key_env: K, rate: {per: 1s}}}", "f:4:33 tenants.t.rate", "needs `requests`"),
+        (
+            "tenants: {t: {key_env: K, rate: {prompt_tokens: 9, burst: 2}}}",
+            "f:4:33 tenants.t.rate",
+            "burst is a num",
+        ),
+        ("tenants: {t: {key_env: K, rate: {requests: 0}}}", "f:4:44 tenants.t.rate.requests", "at least 1"),
+        ("tenants: {t: {key_env: K, rate: {requests: 1, per: 60}}}", "f:4:52 tenants.t.rate.per", "60s or 60ms"),
+        ("tenants: {t: {key_env: K, rate: {rpm: 60}}}", "f:4:34 tenants.t.rate.rpm", "unknown"),
         ("tenants: {t: {key_file: ./none}}", "f:4:25 tenants.t.key_file", "no file at this path"),
         (
             "tenants: {t: {key_env: K, jurisdictions: [CH]}}",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gslb.routing.load import Ticket
 from gslb.state import shared_memory
-from gslb.state.shared_memory import CONNECTIONS_ROW, Rows, SharedTable, TableFull
+from gslb.state.shared_memory import CONNECTIONS_ROW, Rows, SharedTable, TableFull, bucket_key, tenant_key
 
 WORKERS = 3
 
@@ -160,3 +160,54 @@ def test_another_process_writes_and_a_killed_one_leaves_only_its_column(table: S
     assert not table.is_idle(3)
     table.clear_column(1)
     assert (mine.requests, mine.pending_tokens) == (1, 100)
+
+
+# --- buckets of limits per time -----------------------------------------------------------------------------
+
+SECOND_NS = 10**9
+
+
+def test_fc37_workers_take_from_one_bucket(table: SharedTable) -> None:
+    """FC-37: the limit is the edge's; what a worker has taken from it stays taken when it dies."""
+    other = SharedTable(table.fd, WORKERS)  # a second mapping, as in another process
+    rows = Rows(table)
+    rows.adopt(
+        rows.assign(["a", tenant_key("acme"), bucket_key("acme", "requests"), bucket_key("acme", "tokens")])
+    )
+    row = rows.assign([bucket_key("acme", "requests")])[bucket_key("acme", "requests")]
+    mine, theirs = table.bucket(row, 0), other.bucket(row, 2)
+    now_ns = 10**16
+    takes = [
+        one.take(SECOND_NS, 3 * SECOND_NS, now_ns)
+        for one in (mine, theirs, mine, theirs, mine)
+    ]  # fmt: skip
+    assert takes == [0, 0, 0, SECOND_NS, SECOND_NS]
+    table.clear_column(0)
+    assert theirs.take(SECOND_NS, 3 * SECOND_NS, now_ns) == SECOND_NS
+    assert other.bucket(row, 0).take(SECOND_NS, 3 * SECOND_NS, now_ns + SECOND_NS) == 0, "its successor goes on"
+    assert all(table.load(counts, 0).requests == 0 for counts in range(5))
+
+
+def test_a_bucket_that_was_another_tenants_is_full(table: SharedTable) -> None:
+    rows = Rows(table)
+    first, second = bucket_key("acme", "requests"), bucket_key("zeta", "requests")
+    rows.adopt(rows.assign([first]))
+    row = rows.assign([first])[first]
+    assert table.bucket(row, 1).take(SECOND_NS, SECOND_NS, 10**16) == 0
+    assert rows.assign([second])[second] != row, "until this is in force, acme's is in use"
+    rows.adopt(rows.assign([first, "a"]))
+    assert table.bucket(row, 1).take(SECOND_NS, SECOND_NS, 10**16) == SECOND_NS, "one that stays is as it was"
+    rows.adopt(rows.assign(["a"]))
+    assert rows.assign(["a", second])[second] == row
+    rows.adopt(rows.assign(["a", second]))
+    assert table.bucket(row, 2).take(SECOND_NS, SECOND_NS, 10**16) == 0
+
+
+def test_rates_and_counts_have_rows_of_their_own(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "ROWS", 3)
+    rows = Rows(table)
+    buckets = [bucket_key(name, "tokens") for name in "xyz"]
+    rows.adopt(rows.assign(["a", "b", *buckets]))
+    assert set(rows.assign(buckets).values()) == {3, 4, 5}
+    with pytest.raises(TableFull, match="rates"):
+        rows.assign([*buckets, bucket_key("w", "tokens")])
