@@ -155,6 +155,8 @@ class Worker:
         self._fleet.hear(known, is_all=True)
 
     def _counts(self) -> dict[str, Any]:
+        if self._fleet is not None:
+            self._fleet.tell_counts()
         return told_of(self._counters if self._data is None else self._data.counters)
 
     def _sync(self, number: int) -> None:
@@ -176,10 +178,10 @@ class Worker:
     def _tenant_load(self, tenant: str) -> InFlight:
         return self._own_load(tenant_key(tenant))
 
-    def _tell_outcome(self, key: str, outcome: Outcome, now_s: float, why: str) -> None:
+    def _tell_outcome(self, key: str, outcome: Outcome, now_s: float, why: str, count: int) -> None:
         # What an upstream says may hold what JSON cannot: half of a surrogate pair.
         why = why.encode("utf-8", "replace").decode()
-        self._say("outcome", key=key, outcome=outcome.value, now_s=now_s, why=why)
+        self._say("outcome", key=key, outcome=outcome.value, now_s=now_s, why=why, count=count)
 
     async def _push_counts(self) -> None:
         """Tell the counts regularly, so that little is lost with a worker that is killed."""

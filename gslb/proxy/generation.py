@@ -72,6 +72,7 @@ def routing_rules(settings: Settings) -> RoutingRules:
         gate_shut=marks[0],
         gate_open=marks[1],
         stale_after_s=settings.config.health.stale_after,
+        panic_below=settings.config.health.panic,
         refuses_over_budget=routing.over_budget == "refuse",
         edge_place=settings.edge_place,
     )
@@ -83,6 +84,9 @@ def health_marks(settings: Settings) -> HealthMarks:
     return HealthMarks(
         fall=health.fall, rise=health.rise, passive_fall=health.passive_fall, ejection_s=health.ejection,
         window_s=health.fall * health.interval,
+        min_success=health.min_success, ratio_samples=health.ratio_samples, ratio_window_s=health.ratio_window,
+        stall_s=max(health.stall_after, 2 * health.scrape_interval) if health.stall_after else 0.0,
+        kept_capacity=health.kept_capacity, slow_start_s=health.slow_start,
     )  # fmt: skip
 
 

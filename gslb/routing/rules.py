@@ -26,6 +26,8 @@ class RoutingRules:
     gate_shut: float = 0.85
     gate_open: float = 0.75
     stale_after_s: float = 10.0
+    panic_below: float = 0.0
+    """Share of capacity (0..1) under which ejected endpoints are used before anybody is held or refused."""
     refuses_over_budget: bool = False
     holds: bool = False
     """Without room anywhere: hold at the edge (`NoRoom`) instead of queueing at an engine."""

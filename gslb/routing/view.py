@@ -8,11 +8,14 @@ round trips), so candidate lists computed from it can be kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
-from gslb.routing.health import SUSPICION, HealthMachine, HealthMarks, Outcome, State
+from gslb.routing.ejection import Standing, may_be_lost, others_have_room
+from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, State
 from gslb.routing.load import InFlight, OwnLoad
+from gslb.routing.progress import Progress, Sign, patience_s
 from gslb.types import Endpoint, ForcedState, LoadSample
 
 _KV_FULL = 0.9
@@ -21,11 +24,15 @@ _KV_FULL = 0.9
 
 class EndpointView:
     """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's, as of `at_s`
-    (minus infinity while nobody has told). `own` is shared and live; all else stays as it was."""
+    (minus infinity while nobody has told). `own` is shared and live; all else stays as it was.
+
+    After a return `share` (0..1) of what others get is due to it; `slots` are that share of `all_slots`, one at
+    least.
+    """
 
     __slots__ = (
-        "at_s", "endpoint", "forced", "is_kv_full", "load", "models", "others", "own", "reason", "rtt_ms",
-        "slots", "state", "suspicion",
+        "all_slots", "at_s", "endpoint", "forced", "is_kv_full", "load", "models", "others", "own", "reason",
+        "rtt_ms", "share", "slots", "state", "suspicion",
     )  # fmt: skip
 
     def __init__(self, record: _Record) -> None:
@@ -34,12 +41,14 @@ class EndpointView:
         self.own = record.own
         self.state = record.health.state
         self.reason = record.health.reason
-        self.suspicion = SUSPICION[self.state]
+        self.suspicion = record.health.suspicion
         self.forced = record.forced
         self.models = record.models
         self.rtt_ms = record.rtt_ms
         self.load = load
-        self.slots: int | None = record.endpoint.capacity or record.learnt_slots
+        self.share = share = record.health.share
+        self.all_slots: int | None = record.slots
+        self.slots = max(1, int(record.slots * share)) if record.slots and share < 1.0 else record.slots
         self.others = 0.0
         self.at_s = float("-inf")
         self.is_kv_full = False
@@ -67,6 +76,7 @@ class _Record:
     endpoint: Endpoint
     health: HealthMachine
     own: InFlight
+    progress: Progress = field(default_factory=Progress)
     load: LoadSample | None = None
     load_error: str | None = None
     models: frozenset[str] | None = None
@@ -75,14 +85,21 @@ class _Record:
     rtt_ms: float | None = None
     learnt_slots: int | None = None
 
+    @property
+    def slots(self) -> int | None:
+        """Requests it can run at once: as declared, else as learnt."""
+        return self.endpoint.capacity or self.learnt_slots
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a view knows of one endpoint, as a value that another process can be told."""
 
     state: State
+    cause: Cause | None
     reason: str
     failed_requests: int
+    share: float
     load: LoadSample | None
     models: frozenset[str] | None
     model_cards: tuple[Mapping[str, Any], ...]
@@ -100,9 +117,11 @@ class FleetView:
         assumes_models: bool = False,
         own_load_of: Callable[[str], InFlight] = lambda _key: OwnLoad(),
         on_change: Callable[[str], None] = lambda _key: None,
+        dice: Random | None = None,
     ) -> None:
         """`own_load_of` makes the counter of a new endpoint's running requests, by its key; `on_change` is called
-        with the key of an endpoint of which something new is known."""
+        with the key of an endpoint of which something new is known; `dice` spread the ends of ejections."""
+        self._dice = dice
         self._marks = marks
         self._own_load_of = own_load_of
         self._on_change = on_change
@@ -123,7 +142,7 @@ class FleetView:
         for endpoint in endpoints:
             record = old.get(endpoint.key)
             if record is None:
-                record = _Record(endpoint, HealthMachine(marks), self._own_load_of(endpoint.key))
+                record = _Record(endpoint, self._machine(endpoint.key), self._own_load_of(endpoint.key))
             else:
                 record.health.set_marks(marks)
                 if record.endpoint.models is not None and endpoint.models is None:
@@ -143,24 +162,36 @@ class FleetView:
         if (record := self._records.get(key)) and record.health.probe_passed(now_s):
             self._publish(record, roster=True)
 
-    def probe_failed(self, key: str, now_s: float, why: str) -> None:
-        """The light probe of `key` failed or timed out."""
-        if (record := self._records.get(key)) and record.health.probe_failed(now_s, why):
+    def probe_failed(self, key: str, now_s: float, why: str, is_refused: bool = False) -> None:
+        """The light probe of `key` failed or timed out; `is_refused`: not even a connection came about."""
+        if (record := self._records.get(key)) and record.health.probe_failed(now_s, why, is_refused):
             self._publish(record, roster=True)
+            self._suspect_neighbours(record)
 
-    def outcome(self, key: str, outcome: Outcome, now_s: float, why: str = "") -> bool:
-        """An attempt at `key` ended; True when that changed its state (a reason to probe at once)."""
+    def outcome(self, key: str, outcome: Outcome, now_s: float, why: str = "", count: int = 1) -> bool:
+        """An attempt at `key` ended, or `count` that ended alike; True when that changed its state (a reason to
+        probe at once it and its `neighbours`)."""
         record = self._records.get(key)
-        if record is None or not record.health.observe(outcome, now_s, why):
+        if record is None:
             return False
-        self._publish(record, roster=True)
-        return True
+        was_out = record.health.state is State.EJECTED
+        is_news = record.health.observe(outcome, now_s, why, count)
+        if is_news:
+            self._publish(record, roster=True)
+        if outcome is Outcome.SUCCESS:
+            record.progress.succeeded(now_s)
+        elif not was_out and (outcome is Outcome.BROKEN or (is_news and outcome is Outcome.SERVER_ERROR)):
+            self._suspect_neighbours(record)
+        return is_news
 
     def tick(self, now_s: float) -> None:
-        """Let ejections run out. Call about once a second."""
+        """Let ejections run out and shares grow. Call about once a second."""
         for record in self._records.values():
+            share = record.health.share
             if record.health.tick(now_s):
                 self._publish(record, roster=True)
+            elif record.health.share != share:
+                self._publish(record, roster=False)
 
     def load_sampled(self, key: str, sample: LoadSample) -> None:
         """A scrape or an ORCA header told the load of `key`; signals it lacks stay as they were known."""
@@ -177,6 +208,9 @@ class FleetView:
             record.load = sample
             record.load_error = None
             record.learnt_slots = _learn_slots(record.learnt_slots, previous, sample)
+            if self._judge_progress(record, sample):
+                self._publish(record, roster=True)
+                return
         self._publish(record, roster=False)
 
     def load_failed(self, key: str, why: str) -> None:
@@ -214,6 +248,65 @@ class FleetView:
         self._publish(record, roster=True)
         return True
 
+    # --- what binds one endpoint's health to the others' --------------------------------------------
+
+    def neighbours(self, key: str) -> list[str]:
+        """Keys of the other endpoints on the node of `key`, in its region."""
+        record = self._records.get(key)
+        if record is None or record.endpoint.node is None:
+            return []
+        node = (record.endpoint.region.name, record.endpoint.node)
+        return [
+            other
+            for other, one in self._records.items()
+            if other != key and (one.endpoint.region.name, one.endpoint.node) == node
+        ]
+
+    def _suspect_neighbours(self, record: _Record) -> None:
+        ill = record.endpoint
+        for key in self.neighbours(ill.key):
+            neighbour = self._records[key]
+            if neighbour.health.suspect(f"shares node {ill.node} with {ill.key}, which is in doubt"):
+                self._publish(neighbour, roster=True)
+
+    def _judge_progress(self, record: _Record, sample: LoadSample) -> bool:
+        """Take a scraped sample as a sign of whether tokens are made; True when that changed its health."""
+        bound_s, health, progress = self._marks.stall_s, record.health, record.progress
+        match progress.take(sample, bound_s) if bound_s else Sign.NONE:
+            case Sign.MOVED:
+                return health.moved(sample.at_s)
+            case Sign.IDLE:
+                health.idled(sample.at_s)
+            case Sign.STILL:
+                pending_tokens = record.own.pending_tokens
+                patience = patience_s(bound_s, pending_tokens, record.endpoint.prefill_ms_per_token)
+                if progress.still_s >= patience:
+                    text = f"{sample.running:.0f} requests run, but no token was made for {progress.still_s:.0f} s"
+                    if health.stalled(sample.at_s, text):
+                        self._suspect_neighbours(record)
+                        return True
+        return False
+
+    def _machine(self, key: str) -> HealthMachine:
+        def may_eject(now_s: float, is_for_fullness: bool) -> bool:
+            fleet = self._standings(now_s)
+            if is_for_fullness and not others_have_room(key, fleet, self._marks.min_success):
+                return False
+            return may_be_lost(key, fleet, self._marks.kept_capacity)
+
+        is_new = self._generation > 0
+        return HealthMachine(self._marks, self._dice, may_eject, is_new=is_new)
+
+    def _standings(self, now_s: float) -> list[Standing]:
+        return [
+            Standing(
+                key, record.models or frozenset(), record.slots,
+                record.health.state not in (State.EJECTED, State.PROBING), record.health.recent.within(now_s),
+            )
+            for key, record in self._records.items()
+            if record.forced is ForcedState.NONE
+        ]  # fmt: skip
+
     # --- what one process tells another -----------------------------------------------------------
 
     def known(self, key: str) -> Known | None:
@@ -223,8 +316,8 @@ class FleetView:
             return None
         health = record.health
         return Known(
-            health.state, health.reason, health.failed_requests, record.load, record.models, record.model_cards,
-            record.forced, record.rtt_ms, record.learnt_slots,
+            health.state, health.cause, health.reason, health.failed_requests, health.share, record.load,
+            record.models, record.model_cards, record.forced, record.rtt_ms, record.learnt_slots,
         )  # fmt: skip
 
     def take_over(self, key: str, known: Known) -> None:
@@ -232,14 +325,15 @@ class FleetView:
         record = self._records.get(key)
         if record is None:
             return
-        before = (record.health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
-        record.health.state, record.health.reason = known.state, known.reason
-        record.health.failed_requests = known.failed_requests
+        health = record.health
+        before = (health.suspicion, health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
+        health.state, health.cause, health.reason = known.state, known.cause, known.reason
+        health.failed_requests, health.share = known.failed_requests, known.share
         record.load, record.learnt_slots = known.load, known.learnt_slots
         if record.endpoint.models is None:
             record.models, record.model_cards = known.models, known.model_cards
         record.forced, record.rtt_ms = known.forced, known.rtt_ms
-        after = (record.health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
+        after = (health.suspicion, health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
         self._publish(record, roster=before != after)
 
     # --- what services read -----------------------------------------------------------------------
@@ -262,6 +356,11 @@ class FleetView:
         """True while `key` is suspect or ejected."""
         record = self._records.get(key)
         return record is not None and record.health.state in (State.SUSPECT, State.EJECTED)
+
+    def is_ejected(self, key: str) -> bool:
+        """True while `key` is ejected."""
+        record = self._records.get(key)
+        return record is not None and record.health.state is State.EJECTED
 
     def load_error(self, key: str) -> str | None:
         """Why the last scrape of `key` failed, or None."""
