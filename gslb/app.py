@@ -22,7 +22,7 @@ class Edge(ControlPlane):
     def __init__(self, settings: Settings, environ: Mapping[str, str], dice: Random | None = None) -> None:
         """Raises OSError when the access log cannot be opened."""
         dice = dice or Random()
-        super().__init__(settings, environ, FleetView(health_marks(settings)), dice)
+        super().__init__(settings, environ, FleetView(health_marks(settings), dice=dice), dice)
         self._data = DataPath(settings, self.fleet, self._own_counters, OwnLoad(), dice, self.observer.probe_now)
         self._door = self._data.door
         self._listener = self._data.listener

@@ -72,7 +72,7 @@ class Supervisor(ControlPlane):
         self._is_stopping = False
         self.restarts = 0
         marks = health_marks(settings)
-        fleet = LeadingView(marks, own_load_of=self._own_load, on_change=self._on_change)
+        fleet = LeadingView(marks, own_load_of=self._own_load, on_change=self._on_change, dice=self._dice)
         fleet.configure(settings.endpoints, marks)
         super().__init__(settings, environ, fleet, self._dice)
         self._explainer = self._router_of(settings)
@@ -244,7 +244,7 @@ class Supervisor(ControlPlane):
 
     def _on_outcome(self, told: Told) -> None:
         key = told["key"]
-        if self.fleet.outcome(key, Outcome(told["outcome"]), told["now_s"], told["why"]):
+        if self.fleet.outcome(key, Outcome(told["outcome"]), told["now_s"], told["why"], told["count"]):
             self.observer.probe_now(key)
 
     async def synced(self) -> None:

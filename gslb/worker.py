@@ -157,6 +157,8 @@ class Worker:
         self._fleet.hear(known, is_all=True)
 
     def _counts(self) -> dict[str, Any]:
+        if self._fleet is not None:
+            self._fleet.tell_counts()
         return told_of(self._counters if self._data is None else self._data.counters)
 
     def _sync(self, number: int) -> None:
@@ -182,10 +184,10 @@ class Worker:
         assert self._table is not None
         return self._table.bucket(self._rows[bucket_key(tenant, counts)], self._column)
 
-    def _tell_outcome(self, key: str, outcome: Outcome, now_s: float, why: str) -> None:
+    def _tell_outcome(self, key: str, outcome: Outcome, now_s: float, why: str, count: int) -> None:
         # What an upstream says may hold what JSON cannot: half of a surrogate pair.
         why = why.encode("utf-8", "replace").decode()
-        self._say("outcome", key=key, outcome=outcome.value, now_s=now_s, why=why)
+        self._say("outcome", key=key, outcome=outcome.value, now_s=now_s, why=why, count=count)
 
     async def _push_counts(self) -> None:
         """Tell the counts regularly, so that little is lost with a worker that is killed."""

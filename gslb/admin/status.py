@@ -82,6 +82,7 @@ def _endpoint(edge: AdminEdge, view: EndpointView) -> dict[str, Any]:
         "pending_tokens": view.own.pending_tokens,
         "others": view.others,
         "slots": view.slots,
+        "share": round(view.share, 3),
         "capacity": view.endpoint.capacity,
         "load": None if view.load is None else _load(view.load, edge.now_s()),
         "scrape_error": edge.fleet.load_error(key),

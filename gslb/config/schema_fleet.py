@@ -188,8 +188,24 @@ class Health(Section):
     """Good probes in a row that bring it back."""
     passive_fall: Count = 3
     """Failed requests in a row that eject an endpoint."""
+    min_success: Ratio = 0.5
+    """An endpoint that serves less than this share of its requests is ejected (429 is not served); 0: never."""
+    ratio_samples: Count = 20
+    """Requests within `ratio_window` without which that share is not judged."""
+    ratio_window: PositiveDuration = 30.0
+    """How far back that share looks."""
+    stall_after: Duration = 10.0
+    """Requests run, but the token counters have not moved for this long: the engine hangs and is ejected, whatever
+    its /health says. Never less than two `scrape_interval`; 0: not judged."""
     ejection: Duration = 10.0
     """Least time an ejected endpoint stays out; it grows with repeated ejections."""
+    kept_capacity: Ratio = 0.5
+    """Share of each model's capacity that requests and token counters cannot eject; failed probes always do."""
+    slow_start: Duration = 30.0
+    """How long an endpoint that is back, or new by a reload, takes from a tenth of its slots to all; 0: none."""
+    panic: Ratio = 0.0
+    """When less than this share of what a request may use is in use, ejected endpoints are used too, once no other
+    has room; 0: only when no other is left."""
     scrape_interval: PositiveDuration = 1.0
     """Between two reads of an endpoint's /metrics."""
     scrape_timeout: PositiveDuration = 1.0

@@ -110,9 +110,11 @@ class Observer:
         return True
 
     def probe_now(self, key: str) -> None:
-        """Probe `key` once more, at once (or right after a probe that is out). Unknown keys are ignored."""
-        if watch := self._watches.get(key):
-            watch.probe_now()
+        """Probe `key`, and its neighbours on a node, once more, at once (or right after a probe that is out).
+        Unknown keys are ignored."""
+        for one in (key, *self._fleet.neighbours(key)):
+            if watch := self._watches.get(one):
+                watch.probe_now()
 
     async def stop(self) -> None:
         """End all watches and close their connections. Harmless when not running."""

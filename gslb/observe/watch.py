@@ -31,6 +31,8 @@ _HEALTH_BYTES = 64 * 1024
 _METRICS_BYTES = 8 * 1024 * 1024
 _MODELS_BYTES = 4 * 1024 * 1024
 _MODELS_TIMEOUT_S = 5.0
+_SOON = 0.25
+"""Share of the interval until the next probe after one whose connection was refused."""
 
 _INTERVALS_S: Mapping[str, Callable[[Health], float]] = {
     "probe": lambda health: health.interval,
@@ -145,7 +147,11 @@ class EndpointWatch:
                 raise FetchFailed(f"status_{answer.status}", f"{_status_words(answer.status)} on {health.path}")
         except FetchFailed as failure:
             self._problem("probe", failure.reason, str(failure))
-            self._instruments.fleet.probe_failed(self._key, now(), str(failure))
+            is_refused = failure.reason == "connect_error"
+            self._instruments.fleet.probe_failed(self._key, now(), str(failure), is_refused)
+            if is_refused and not self._instruments.fleet.is_ejected(self._key):
+                # Nobody is there: no reason to give it time, as one gets that may only be slow.
+                self._rhythms["probe"].no_later_than(health.interval * _SOON)
             return
         self._instruments.fleet.probe_passed(self._key, now())
         if self._well("probe"):

@@ -82,9 +82,10 @@ def status_failure(status: int, retry_after_s: int | None, gateway_key: bool, re
 
 
 def status_outcome(status: int) -> tuple[str, Outcome, str]:
-    """(attempts label, health outcome, why) of an answer with `status`. 4xx and 429 blame nobody (FC-21)."""
+    """(attempts label, health outcome, why) of an answer with `status`. Of 4xx only a 429 says something of the
+    endpoint, and it does not count as a failure (FC-21)."""
     if status == 429:
-        return "status_429", Outcome.NEUTRAL, "status 429"
+        return "status_429", Outcome.FULL, "status 429"
     if status >= 500:
         return "status_5xx", Outcome.SERVER_ERROR, f"status {status}"
     return "ok", Outcome.NEUTRAL if status >= 400 else Outcome.SUCCESS, ""

@@ -82,6 +82,7 @@ def rules_of(routing: Routing, health: Health, edge_place: Place | None) -> Rout
         spill_cap=routing.spill_cap,
         overprovisioning=routing.overprovisioning,
         stale_after_s=health.stale_after,
+        panic_below=health.panic,
         refuses_over_budget=routing.over_budget == "refuse",
         edge_place=edge_place,
     )
@@ -97,6 +98,9 @@ def marks_of(health: Health) -> HealthMarks:
     return HealthMarks(
         fall=health.fall, rise=health.rise, passive_fall=health.passive_fall, ejection_s=health.ejection,
         window_s=health.fall * health.interval,
+        min_success=health.min_success, ratio_samples=health.ratio_samples, ratio_window_s=health.ratio_window,
+        stall_s=max(health.stall_after, 2 * health.scrape_interval) if health.stall_after else 0.0,
+        kept_capacity=health.kept_capacity, slow_start_s=health.slow_start,
     )  # fmt: skip
 
 

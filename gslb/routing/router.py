@@ -17,7 +17,6 @@ from gslb.routing.health import LAST_RESORT, State
 from gslb.routing.load import Gate, Ticket
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
-from gslb.routing.prefix_index import NOTHING
 from gslb.routing.priorities import Orders, orders_by_share, priority_shares, throw
 from gslb.routing.refusal import (
     NoRoom,
@@ -213,7 +212,7 @@ class Router:
         avoided: frozenset[str],
     ) -> Slate:
         affinity = self._affinity
-        cached = NOTHING if affinity is None else affinity.expected(facts, now_s)
+        cached = None if affinity is None else affinity.expected(facts, now_s)
         return Slate(
             facts, snapshot, now_s, self.rules, candidates.home, self._dice, self._turn, self._gate_is_shut, tried,
             avoided, cached,

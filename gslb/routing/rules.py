@@ -30,6 +30,8 @@ class RoutingRules:
     overprovisioning: float = 1.4
     """A tier of regions keeps all traffic until its live capacity times this is less than what it has in all."""
     stale_after_s: float = 10.0
+    panic_below: float = 0.0
+    """Share of capacity (0..1) under which ejected endpoints are used before anybody is held or refused."""
     refuses_over_budget: bool = False
     holds: bool = False
     """Without room anywhere: hold at the edge (`NoRoom`) instead of queueing at an engine."""

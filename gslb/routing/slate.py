@@ -7,12 +7,12 @@ more than one over the nearest region.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from random import Random
 
+from gslb.routing.affinity import Expected
 from gslb.routing.learn import prefill_work
 from gslb.routing.predict import Option, predict
-from gslb.routing.prefix_index import NOTHING
 from gslb.routing.rules import RoutingRules
 from gslb.routing.view import Snapshot
 from gslb.types import Facts
@@ -54,7 +54,7 @@ def _idle_ms(entry: Entry) -> float:
 
 
 class Slate:
-    """One request's view of a tier. `cached` tells tokens of its prompt by endpoint key. `least_prefill_ms` is a
+    """One request's view of a tier. `cached` tells what of its prompt is cached where. `least_prefill_ms` is a
     floor under every option's prefill; `seen` collects what a policy looked at (some perhaps twice)."""
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Slate:
         ask_gate: Callable[[str, Snapshot, float], bool],
         tried: Collection[str] = (),
         avoided: Collection[str] = (),
-        cached: Mapping[str, int] = NOTHING,
+        cached: Expected | None = None,
     ) -> None:
         self.facts = facts
         self._cached = cached
@@ -97,8 +97,8 @@ class Slate:
         self._now_s = now_s
         self.rules = rules
         self.home = home
-        if cached:
-            work = prefill_work(facts.prompt_tokens, max(cached.values()))
+        if cached is not None:
+            work = prefill_work(facts.prompt_tokens, cached.most_tokens)
         self.least_prefill_ms = work * snapshot.least_rate_ms
         self.dice = dice
         self.turn = turn
@@ -117,7 +117,8 @@ class Slate:
         if (self._tried and view.endpoint.key in self._tried) or (self._avoided and entry.region in self._avoided):
             return None
         work = self.work
-        if self._cached and (cached_tokens := self._cached.get(view.endpoint.key)):
+        cached = self._cached
+        if cached is not None and (cached_tokens := cached.tokens(view.endpoint.key)):
             work = prefill_work(self.facts.prompt_tokens, cached_tokens)
         return predict(view, entry.network_ms, entry.tax_ms, work, self._now_s, self.rules.stale_after_s)
 

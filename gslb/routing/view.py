@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
-from gslb.routing.health import SUSPICION, HealthMachine, HealthMarks, Outcome, State
+from gslb.routing.ejection import Standing, may_be_lost, others_have_room
+from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, State
 from gslb.routing.learn import Moments, ServiceFit
 from gslb.routing.load import InFlight, OwnLoad, guests_key
+from gslb.routing.progress import Progress, Sign, patience_s
 from gslb.types import Endpoint, ForcedState, LoadSample
 
 _USUAL_WEIGHT = 0.05
@@ -25,12 +28,17 @@ _KV_FULL = 0.9
 class EndpointView:
     """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's, as of `at_s`
     (minus infinity while nobody has told), `usual_others` their average. `base_ms`, `rate_ms`, `step_ms` and
-    `slot_hold_ms` are what `learn.ServiceFit` believes. `own`, and `guests` (this edge's foreign
-    requests in the region), are shared and live; all else stays as it was."""
+    `slot_hold_ms` are what `learn.ServiceFit` believes. `own`, and `guests` (this edge's foreign requests in the
+    region), are shared and live; all else stays as it was.
+
+    After a return `share` (0..1) of what others get is due to it; `slots` are that share of `all_slots`, one at
+    least.
+    """
 
     __slots__ = (
-        "at_s", "base_ms", "endpoint", "forced", "guests", "is_kv_full", "load", "models", "others", "own",
-        "rate_ms", "reason", "rtt_ms", "slot_hold_ms", "slots", "state", "step_ms", "suspicion", "usual_others",
+        "all_slots", "at_s", "base_ms", "endpoint", "forced", "guests", "is_kv_full", "load", "models", "others",
+        "own", "rate_ms", "reason", "rtt_ms", "share", "slot_hold_ms", "slots", "state", "step_ms", "suspicion",
+        "usual_others",
     )  # fmt: skip
 
     def __init__(self, record: _Record) -> None:
@@ -40,12 +48,14 @@ class EndpointView:
         self.guests = record.guests
         self.state = record.health.state
         self.reason = record.health.reason
-        self.suspicion = SUSPICION[self.state]
+        self.suspicion = record.health.suspicion
         self.forced = record.forced
         self.models = record.models
         self.rtt_ms = record.rtt_ms
         self.load = load
-        self.slots: int | None = record.endpoint.capacity or record.learnt_slots
+        self.share = share = record.health.share
+        self.all_slots: int | None = record.slots
+        self.slots = max(1, int(record.slots * share)) if record.slots and share < 1.0 else record.slots
         fit = record.fit
         self.base_ms = fit.base_ms
         self.rate_ms = fit.rate_ms
@@ -89,6 +99,7 @@ class _Record:
     guests: InFlight
     fit: ServiceFit
     seen: Moments = field(default_factory=Moments)
+    progress: Progress = field(default_factory=Progress)
     load: LoadSample | None = None
     usual_others: float = 0.0
     load_error: str | None = None
@@ -97,6 +108,11 @@ class _Record:
     forced: ForcedState = ForcedState.NONE
     rtt_ms: float | None = None
     learnt_slots: int | None = None
+
+    @property
+    def slots(self) -> int | None:
+        """Requests it can run at once: as declared, else as learnt."""
+        return self.endpoint.capacity or self.learnt_slots
 
     def learn(self) -> bool:
         """Take in what was seen since the last time; True when there was anything."""
@@ -113,8 +129,10 @@ class Known:
     """What a view knows of one endpoint, as a value that another process can be told."""
 
     state: State
+    cause: Cause | None
     reason: str
     failed_requests: int
+    share: float
     load: LoadSample | None
     models: frozenset[str] | None
     model_cards: tuple[Mapping[str, Any], ...]
@@ -132,10 +150,12 @@ class FleetView:
         assumes_models: bool = False,
         own_load_of: Callable[[str], InFlight] = lambda _key: OwnLoad(),
         on_change: Callable[[str], None] = lambda _key: None,
+        dice: Random | None = None,
     ) -> None:
         """`own_load_of` makes the counter of a new endpoint's running requests, by its key, or of a region's
         foreign ones (`load.guests_key`); `on_change` is called with the key of an endpoint of which something new
-        is known."""
+        is known; `dice` spread the ends of ejections."""
+        self._dice = dice
         self._marks = marks
         self._own_load_of = own_load_of
         self._on_change = on_change
@@ -162,7 +182,7 @@ class FleetView:
             record = old.get(endpoint.key)
             if record is None:
                 own = self._own_load_of(endpoint.key)
-                record = _Record(endpoint, HealthMachine(marks), own, own, ServiceFit(endpoint))
+                record = _Record(endpoint, self._machine(endpoint.key), own, own, ServiceFit(endpoint))
             else:
                 record.health.set_marks(marks)
                 record.fit.believe(endpoint)
@@ -189,25 +209,35 @@ class FleetView:
         if (record := self._records.get(key)) and record.health.probe_passed(now_s):
             self._publish(record, roster=True)
 
-    def probe_failed(self, key: str, now_s: float, why: str) -> None:
-        """The light probe of `key` failed or timed out."""
-        if (record := self._records.get(key)) and record.health.probe_failed(now_s, why):
+    def probe_failed(self, key: str, now_s: float, why: str, is_refused: bool = False) -> None:
+        """The light probe of `key` failed or timed out; `is_refused`: not even a connection came about."""
+        if (record := self._records.get(key)) and record.health.probe_failed(now_s, why, is_refused):
             self._publish(record, roster=True)
+            self._suspect_neighbours(record)
 
-    def outcome(self, key: str, outcome: Outcome, now_s: float, why: str = "") -> bool:
-        """An attempt at `key` ended; True when that changed its state (a reason to probe at once)."""
+    def outcome(self, key: str, outcome: Outcome, now_s: float, why: str = "", count: int = 1) -> bool:
+        """An attempt at `key` ended, or `count` that ended alike; True when that changed its state (a reason to
+        probe at once it and its `neighbours`)."""
         record = self._records.get(key)
-        if record is None or not record.health.observe(outcome, now_s, why):
+        if record is None:
             return False
-        self._publish(record, roster=True)
-        return True
+        was_out = record.health.state is State.EJECTED
+        is_news = record.health.observe(outcome, now_s, why, count)
+        if is_news:
+            self._publish(record, roster=True)
+        if outcome is Outcome.SUCCESS:
+            record.progress.succeeded(now_s)
+        elif not was_out and (outcome is Outcome.BROKEN or (is_news and outcome is Outcome.SERVER_ERROR)):
+            self._suspect_neighbours(record)
+        return is_news
 
     def tick(self, now_s: float) -> None:
-        """Let ejections run out, and take in what was learnt. Call about once a second."""
+        """Let ejections run out and shares grow, and take in what was learnt. Call about once a second."""
         for record in self._records.values():
-            is_changed = record.health.tick(now_s)
-            if is_changed or record.learn():
-                self._publish(record, roster=is_changed)
+            share = record.health.share
+            is_moved = record.health.tick(now_s)
+            if is_moved or record.learn() or record.health.share != share:
+                self._publish(record, roster=is_moved)
 
     def load_sampled(self, key: str, sample: LoadSample) -> None:
         """A scrape or an ORCA header told the load of `key`; signals it lacks stay as they were known."""
@@ -228,6 +258,9 @@ class FleetView:
             others = _others(sample)
             record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
             record.learnt_slots = _learn_slots(record.learnt_slots, previous, sample)
+            if self._judge_progress(record, sample):
+                self._publish(record, roster=True)
+                return
         self._publish(record, roster=False)
 
     def first_token_seen(self, key: str, work: float, wait_ms: float) -> None:
@@ -276,6 +309,65 @@ class FleetView:
         self._publish(record, roster=True)
         return True
 
+    # --- what binds one endpoint's health to the others' --------------------------------------------
+
+    def neighbours(self, key: str) -> list[str]:
+        """Keys of the other endpoints on the node of `key`, in its region."""
+        record = self._records.get(key)
+        if record is None or record.endpoint.node is None:
+            return []
+        node = (record.endpoint.region.name, record.endpoint.node)
+        return [
+            other
+            for other, one in self._records.items()
+            if other != key and (one.endpoint.region.name, one.endpoint.node) == node
+        ]
+
+    def _suspect_neighbours(self, record: _Record) -> None:
+        ill = record.endpoint
+        for key in self.neighbours(ill.key):
+            neighbour = self._records[key]
+            if neighbour.health.suspect(f"shares node {ill.node} with {ill.key}, which is in doubt"):
+                self._publish(neighbour, roster=True)
+
+    def _judge_progress(self, record: _Record, sample: LoadSample) -> bool:
+        """Take a scraped sample as a sign of whether tokens are made; True when that changed its health."""
+        bound_s, health, progress = self._marks.stall_s, record.health, record.progress
+        match progress.take(sample, bound_s) if bound_s else Sign.NONE:
+            case Sign.MOVED:
+                return health.moved(sample.at_s)
+            case Sign.IDLE:
+                health.idled(sample.at_s)
+            case Sign.STILL:
+                pending_tokens = record.own.pending_tokens
+                patience = patience_s(bound_s, pending_tokens, record.endpoint.prefill_ms_per_token)
+                if progress.still_s >= patience:
+                    text = f"{sample.running:.0f} requests run, but no token was made for {progress.still_s:.0f} s"
+                    if health.stalled(sample.at_s, text):
+                        self._suspect_neighbours(record)
+                        return True
+        return False
+
+    def _machine(self, key: str) -> HealthMachine:
+        def may_eject(now_s: float, is_for_fullness: bool) -> bool:
+            fleet = self._standings(now_s)
+            if is_for_fullness and not others_have_room(key, fleet, self._marks.min_success):
+                return False
+            return may_be_lost(key, fleet, self._marks.kept_capacity)
+
+        is_new = self._generation > 0
+        return HealthMachine(self._marks, self._dice, may_eject, is_new=is_new)
+
+    def _standings(self, now_s: float) -> list[Standing]:
+        return [
+            Standing(
+                key, record.models or frozenset(), record.slots,
+                record.health.state not in (State.EJECTED, State.PROBING), record.health.recent.within(now_s),
+            )
+            for key, record in self._records.items()
+            if record.forced is ForcedState.NONE
+        ]  # fmt: skip
+
     # --- what one process tells another -----------------------------------------------------------
 
     def known(self, key: str) -> Known | None:
@@ -285,8 +377,8 @@ class FleetView:
             return None
         health = record.health
         return Known(
-            health.state, health.reason, health.failed_requests, record.load, record.models, record.model_cards,
-            record.forced, record.rtt_ms, record.learnt_slots,
+            health.state, health.cause, health.reason, health.failed_requests, health.share, record.load,
+            record.models, record.model_cards, record.forced, record.rtt_ms, record.learnt_slots,
         )  # fmt: skip
 
     def take_over(self, key: str, known: Known) -> None:
@@ -294,14 +386,15 @@ class FleetView:
         record = self._records.get(key)
         if record is None:
             return
-        before = (record.health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
-        record.health.state, record.health.reason = known.state, known.reason
-        record.health.failed_requests = known.failed_requests
+        health = record.health
+        before = (health.suspicion, health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
+        health.state, health.cause, health.reason = known.state, known.cause, known.reason
+        health.failed_requests, health.share = known.failed_requests, known.share
         record.load, record.learnt_slots = known.load, known.learnt_slots
         if record.endpoint.models is None:
             record.models, record.model_cards = known.models, known.model_cards
         record.forced, record.rtt_ms = known.forced, known.rtt_ms
-        after = (record.health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
+        after = (health.suspicion, health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
         self._publish(record, roster=before != after)
 
     # --- what services read -----------------------------------------------------------------------
@@ -324,6 +417,11 @@ class FleetView:
         """True while `key` is suspect or ejected."""
         record = self._records.get(key)
         return record is not None and record.health.state in (State.SUSPECT, State.EJECTED)
+
+    def is_ejected(self, key: str) -> bool:
+        """True while `key` is ejected."""
+        record = self._records.get(key)
+        return record is not None and record.health.state is State.EJECTED
 
     def load_error(self, key: str) -> str | None:
         """Why the last scrape of `key` failed, or None."""

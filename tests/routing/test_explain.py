@@ -20,7 +20,7 @@ def test_the_whole_story() -> None:
     assert {one.endpoint for one in told.ranked[:2]} == {"eu/1", "eu/2"}
     assert told.ranked[2] == Ranked("us", "us/2", 130.0, 90.0, 0.0, 10.0, 30.0, True, "gate shut")
     assert [(drop.endpoint, drop.rule) for drop in told.dropped] == [("us/1", "forced"), ("ap/1", "health")]
-    assert told.dropped[1].why == "ejected: requests: connection refused"
+    assert told.dropped[1].why == "ejected: requests: 3 in a row failed, the last: connection refused"
     assert (told.home, told.reason) == ("eu", "home")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def break_requests(machine: HealthMachine, times: int, now_s: float = 0.0) -> No
 
 def machine_in(state: str) -> HealthMachine:
     """A machine just arrived in `state` at second 0."""
-    machine = HealthMachine(MARKS)
+    machine = HealthMachine(MARKS, may_eject=lambda _now_s, _is_for_fullness: state != "kept")
     if state != "unknown":
         machine.probe_passed(0.0)
     match state:
@@ -33,10 +35,14 @@ def machine_in(state: str) -> HealthMachine:
             break_requests(machine, 3)
         case "ejected by probes":
             fail_probes(machine, 3)
+        case "ejected by progress":
+            machine.stalled(0.0, "no token was made")
+        case "kept":
+            break_requests(machine, 3, 1.0)
         case "probing":
             break_requests(machine, 3)
             machine.tick(10.0)
-    assert machine.state.value == state.split()[0]
+    assert machine.state.value == state.split()[0].replace("kept", "suspect")
     return machine
 
 
@@ -52,6 +58,12 @@ def send(machine: HealthMachine, event: str) -> bool:
                 changed |= machine.probe_failed(10.0, "timed out")
             case "tick":
                 changed |= machine.tick(10.0)
+            case "stalled":
+                changed |= machine.stalled(10.0, "still")
+            case "moved":
+                changed |= machine.moved(10.0)
+            case "neighbour":
+                changed |= machine.suspect("its neighbour is ill")
             case _:
                 changed |= machine.observe(Outcome(name), 10.0, "why")
     return changed
@@ -61,32 +73,47 @@ TABLE = {
     "unknown": {
         "probe passed": "admitting", "probe failed": "unknown", "probe failed x3": "ejected",
         "success": "admitting", "broken": "unknown", "broken x3": "ejected", "server_error": "unknown",
-        "server_error x3": "ejected", "neutral x9": "unknown", "tick": "unknown",
+        "server_error x3": "ejected", "neutral x9": "unknown", "full x9": "unknown", "tick": "unknown",
+        "stalled": "ejected", "moved": "unknown", "neighbour": "unknown",
     },
     "admitting": {
         "probe passed": "admitting", "probe failed": "admitting", "probe failed x3": "ejected",
         "success": "admitting", "broken": "suspect", "broken x3": "ejected", "server_error": "admitting",
-        "server_error x3": "ejected", "neutral x9": "admitting", "tick": "admitting",
+        "server_error x3": "ejected", "neutral x9": "admitting", "full x9": "admitting", "full x20": "ejected",
+        "tick": "admitting", "stalled": "ejected", "moved": "admitting", "neighbour": "suspect",
     },
     "suspect": {
         "probe passed": "admitting", "probe failed": "suspect", "probe failed x3": "ejected",
         "success": "admitting", "broken": "suspect", "broken x2": "ejected", "server_error x2": "ejected",
-        "neutral x9": "suspect", "tick": "suspect",
+        "neutral x9": "suspect", "full x9": "suspect", "tick": "suspect", "stalled": "ejected",
+        "moved": "suspect", "neighbour": "suspect",
     },
     "ejected by probes": {
         "probe passed": "ejected", "probe passed x2": "admitting", "probe failed": "ejected",
         "success": "ejected", "broken x9": "ejected", "server_error x9": "ejected", "neutral": "ejected",
-        "tick": "ejected",
+        "full x20": "ejected", "tick": "ejected", "stalled": "ejected", "moved": "ejected", "neighbour": "ejected",
     },
     "ejected by traffic": {
         "probe passed": "probing", "probe failed": "ejected", "probe failed x3": "ejected",
         "success": "ejected", "broken x9": "ejected", "server_error x9": "ejected", "neutral": "ejected",
-        "tick": "probing",
+        "full x20": "ejected", "tick": "probing", "stalled": "ejected", "moved": "ejected",
+        "neighbour": "ejected",
+    },
+    "ejected by progress": {
+        "probe passed": "probing", "probe failed": "ejected", "probe failed x3": "ejected",
+        "success": "ejected", "broken x9": "ejected", "server_error x9": "ejected", "neutral": "ejected",
+        "full x20": "ejected", "tick": "probing", "stalled": "ejected", "moved": "admitting",
+        "neighbour": "ejected",
+    },
+    "kept": {
+        "probe passed": "suspect", "probe failed": "suspect", "probe failed x3": "ejected", "success": "suspect",
+        "broken x9": "suspect", "neutral": "suspect", "full x30": "suspect", "tick": "suspect",
+        "stalled": "suspect", "moved": "suspect", "neighbour": "suspect",
     },
     "probing": {
         "probe passed x9": "probing", "probe failed": "probing", "probe failed x3": "ejected",
         "success": "admitting", "broken": "ejected", "server_error": "ejected", "neutral x9": "probing",
-        "tick": "probing",
+        "full": "ejected", "tick": "probing", "stalled": "ejected", "moved": "probing", "neighbour": "probing",
     },
 }  # fmt: skip
 
@@ -97,10 +124,10 @@ TABLE = {
 )
 def test_the_table(state: str, event: str, after: str) -> None:
     machine = machine_in(state)
-    before = machine.state
-    changed = send(machine, event)
+    before = (machine.state, machine.cause)
+    is_news = send(machine, event)
     assert machine.state.value == after
-    assert changed == (machine.state is not before)
+    assert is_news == ((machine.state, machine.cause) != before)
     assert machine.reason
 
 
@@ -157,11 +184,21 @@ class TestFrozenEngine:
             machine.observe(Outcome.SERVER_ERROR, now_s, "status 500")
         assert served == [10.0, 20.0, 40.0, 80.0, 80.0, 80.0]
 
-    def test_fc19_a_good_trial_resets_the_time(self) -> None:
+    @pytest.mark.parametrize(("fails_at_s", "time_s"), [(21.1, 10.0), (20.9, 20.0)])
+    def test_fc19_in_use_for_longer_than_it_was_out_it_starts_anew(self, fails_at_s: float, time_s: float) -> None:
         machine = machine_in("probing")
         machine.observe(Outcome.SUCCESS, 11.0)
-        break_requests(machine, 3, 20.0)
-        assert machine.until_s == 30.0
+        break_requests(machine, 3, fails_at_s)
+        assert machine.until_s == fails_at_s + time_s
+
+    def test_the_time_is_longer_by_chance_never_shorter(self) -> None:
+        times = []
+        for seed in range(200):
+            machine = HealthMachine(MARKS, Random(seed))
+            break_requests(machine, 3)
+            times.append(machine.until_s)
+        assert 10.0 <= min(times) < 10.2
+        assert 12.3 < max(times) <= 12.5
 
     def test_fc19_a_good_request_after_good_probes_resets_it_too(self) -> None:
         machine = machine_in("ejected by traffic")
@@ -226,7 +263,8 @@ class TestWhoIsToBlame:
         for _ in range(10):
             machine.observe(Outcome.SERVER_ERROR, 0.0, "status 500")
             machine.observe(Outcome.SERVER_ERROR, 0.0, "status 500")
-            machine.observe(Outcome.SUCCESS, 0.0)
+            for _ in range(3):
+                machine.observe(Outcome.SUCCESS, 0.0)
         assert machine.state is State.ADMITTING
 
     def test_fc21_an_orderly_error_does_not_make_it_suspect(self) -> None:

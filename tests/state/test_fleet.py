@@ -8,9 +8,10 @@ import orjson
 
 from gslb.routing.health import Outcome, State
 from gslb.routing.load import OwnLoad
+from gslb.routing.view import FleetView
 from gslb.state.fleet import FollowingView, LeadingView, changes, told_of
 from gslb.types import ForcedState
-from tests.support.builders import MARKS, endpoint, find, region, sample
+from tests.support.builders import MARKS, MODEL, endpoint, find, region, sample
 
 MEMBERS = [endpoint(region("eu"), 1), endpoint(region("eu"), 2, models=None)]
 KEY = "eu/2"
@@ -37,7 +38,10 @@ def pair() -> tuple[LeadingView, FollowingView, list[tuple[Any, ...]]]:
 
 
 def seen(view: Any) -> list[tuple[Any, ...]]:
-    names = ("state", "reason", "forced", "models", "rtt_ms", "load", "slots", "others", "at_s", "is_kv_full")
+    names = (
+        "state", "reason", "suspicion", "share", "forced", "models", "rtt_ms", "load", "slots", "others", "at_s",
+        "is_kv_full",
+    )  # fmt: skip
     return [tuple(getattr(one, name) for name in names) for one in view.snapshot.endpoints]
 
 
@@ -69,24 +73,84 @@ def test_load_alone_keeps_the_roster() -> None:
     assert following.snapshot.roster > before
 
 
-def test_successes_of_a_well_endpoint_are_told_once_a_second() -> None:
+def test_successes_and_429s_of_a_well_endpoint_are_counted_and_told_once_a_second() -> None:
     leading, following, told = pair()
     leading.probe_passed(KEY, 1.0)
     for tenth in range(30):
         assert following.outcome(KEY, Outcome.SUCCESS, 10.0 + tenth / 10) is False
-    assert [now_s for _, _, now_s, _ in told] == [10.0, 11.0, 12.0]
+        assert following.outcome(KEY, Outcome.FULL, 10.05 + tenth / 10, "status 429") is False
+        if tenth % 10 == 9:
+            following.tell_counts()
+    assert told == [
+        (KEY, outcome, now_s, "", 10)
+        for second in (10.9, 11.9, 12.9)
+        for outcome, now_s in ((Outcome.SUCCESS, second), (Outcome.FULL, second + 0.05))
+    ]
+    following.tell_counts()
+    assert len(told) == 6, "nothing new"
+
+
+def test_a_failure_comes_after_all_that_went_before_it() -> None:
+    leading, following, told = pair()
+    leading.probe_passed(KEY, 1.0)
+    for tenth in range(5):
+        following.outcome(KEY, Outcome.SUCCESS, 10.0 + tenth / 10)
+    following.outcome("eu/1", Outcome.BROKEN, 10.5, "another endpoint's")
+    following.outcome(KEY, Outcome.BROKEN, 10.6, "reset")
+    assert told[1:] == [(KEY, Outcome.SUCCESS, 10.4, "", 5), (KEY, Outcome.BROKEN, 10.6, "reset", 1)]
+
+
+def test_both_judge_alike_by_the_ratio() -> None:
+    """What a worker counts and tells ejects as what one process sees does."""
+    leading, following, told = pair()
+    alone = FleetView(MARKS)
+    alone.configure(MEMBERS, MARKS)
+    for view in (leading, alone):
+        for member in MEMBERS:
+            view.probe_passed(member.key, 1.0)
+        view.models_learnt(KEY, [{"id": MODEL}])
+
+    def pass_on() -> None:
+        for key, outcome, now_s, why, count in told:
+            leading.outcome(key, outcome, now_s, why, count)
+        told.clear()
+
+    for number in range(19):
+        outcome = Outcome.SUCCESS if number % 3 == 0 else Outcome.FULL
+        for view in (following, alone):
+            view.outcome("eu/1", outcome, 10.0 + number / 100, "")
+            view.outcome(KEY, Outcome.SUCCESS, 10.0 + number / 100)
+    following.tell_counts()
+    pass_on()
+    assert find(leading.snapshot, "eu/1").state is find(alone.snapshot, "eu/1").state is State.ADMITTING
+    for view in (following, alone):
+        view.outcome("eu/1", Outcome.FULL, 10.3, "status 429")
+    following.tell_counts()
+    pass_on()
+    for view in (leading, following, alone):
+        assert find(view.snapshot, "eu/1").state is State.EJECTED
+    assert find(leading.snapshot, "eu/1").reason == find(alone.snapshot, "eu/1").reason
 
 
 def test_a_success_that_ends_a_row_of_failures_is_told_at_once() -> None:
     leading, following, told = pair()
     leading.probe_passed(KEY, 1.0)
-    following.outcome(KEY, Outcome.SUCCESS, 10.0)
     leading.outcome(KEY, Outcome.SERVER_ERROR, 10.1, "another worker's")
     following.outcome(KEY, Outcome.SUCCESS, 10.2)
-    assert told[-1][1:3] == (Outcome.SUCCESS, 10.2)
+    assert told == [(KEY, Outcome.SUCCESS, 10.2, "", 1)]
     leading.outcome(KEY, Outcome.SUCCESS, 10.2)
     following.outcome(KEY, Outcome.SUCCESS, 10.3)
-    assert len(told) == 2, "and no longer once the row has ended"
+    assert len(told) == 1, "and no longer once the row has ended"
+
+
+def test_what_a_trial_comes_to_is_told_at_once() -> None:
+    leading, following, told = pair()
+    for _ in range(MARKS.passive_fall):
+        leading.outcome(KEY, Outcome.BROKEN, 0.0, "refused")
+    leading.tick(10.0)
+    for outcome in (Outcome.FULL, Outcome.SUCCESS):
+        following.outcome(KEY, outcome, 10.1)
+        assert told.pop()[1] is outcome
 
 
 def test_failures_are_told_and_nobodys_fault_is_not() -> None:
@@ -94,5 +158,5 @@ def test_failures_are_told_and_nobodys_fault_is_not() -> None:
     following.outcome(KEY, Outcome.BROKEN, 5.0, "reset")
     following.outcome(KEY, Outcome.NEUTRAL, 5.0)
     following.outcome("eu/gone", Outcome.BROKEN, 5.0)
-    assert told == [(KEY, Outcome.BROKEN, 5.0, "reset")]
+    assert told == [(KEY, Outcome.BROKEN, 5.0, "reset", 1)]
     assert find(following.snapshot, KEY).state is State.UNKNOWN, "judged by the supervisor alone"
