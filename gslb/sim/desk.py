@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from gslb.routing.affinity import Affinity
 from gslb.routing.health import Outcome
-from gslb.routing.refusal import refuse_waiting
-from gslb.routing.router import Decision, NoRoom, Router
+from gslb.routing.hold import Held, HoldQueue, HoldRules
+from gslb.routing.router import Decision, NoRoom, Refusal, Router
 from gslb.routing.view import FleetView
 from gslb.sim.edge import Edge
 from gslb.sim.journey import Attempt, Journey
+from gslb.types import Facts
 
 
 class DecisionCost:
@@ -35,7 +36,8 @@ class Desk:
         max_attempts: int,
         cost: DecisionCost,
         on_doubt: Callable[[str, float], None],
-        affinity: Affinity | None = None,
+        affinity: Affinity | None,
+        hold: HoldRules,
     ) -> None:
         """`on_doubt` is called with an endpoint's key and the time when an outcome changed its state."""
         self._edge = edge
@@ -45,26 +47,61 @@ class Desk:
         self._cost = cost
         self._on_doubt = on_doubt
         self.affinity = affinity
+        self._queue = HoldQueue(hold)
 
     @property
     def held(self) -> int:
         """Requests that wait at the edge now."""
-        return 0
+        return len(self._queue)
 
     def take(self, journey: Journey, now_s: float) -> None:
-        """Decide, once and at once."""
+        """Decide at once, or hold the request where nobody has room or others were there first."""
+        facts, snapshot = journey.facts, self.fleet.snapshot
+        queue = self._queue
+        if len(queue) and queue.must_wait(self._router.group_of(facts, snapshot), facts.priority):
+            self._hold(journey, self._router.no_room(facts, snapshot, now_s), now_s)
+            self.release(now_s)
+            return
+        choice = self._route(facts, now_s)
+        if isinstance(choice, NoRoom):
+            self._hold(journey, choice, now_s)
+        else:
+            self._do(journey, choice, now_s)
+
+    def _route(self, facts: Facts, now_s: float) -> Decision | NoRoom | Refusal:
         cost = self._cost
         began_s = cost.clock()
-        choice = self._router.route(journey.facts, self.fleet.snapshot, now_s)
+        choice = self._router.route(facts, self.fleet.snapshot, now_s)
         cost.spent_s += cost.clock() - began_s
         cost.count += 1
-        if isinstance(choice, Decision):
-            if not self._send(journey, choice, now_s):
-                self._edge.refuse(journey, "saturated")
-        elif isinstance(choice, NoRoom):
-            self._edge.refuse(journey, refuse_waiting(choice.home, 1.0).code)
-        else:
+        return choice
+
+    def _do(self, journey: Journey, choice: Decision | Refusal, now_s: float) -> None:
+        if isinstance(choice, Refusal):
             self._edge.refuse(journey, choice.code)
+        elif not self._send(journey, choice, now_s):
+            self._edge.refuse(journey, "saturated")
+
+    # --- holding -----------------------------------------------------------------------------------
+
+    def _hold(self, journey: Journey, no_room: NoRoom, now_s: float) -> None:
+        group = self._router.group_of(journey.facts, self.fleet.snapshot)
+        held = self._queue.add(journey.facts, group, journey, now_s, no_room)
+        if isinstance(held, Refusal):
+            self._edge.refuse(journey, held.code)
+
+    def release(self, now_s: float) -> None:
+        """Room may have come: those go that find some."""
+        if not len(self._queue):
+            return
+        for held, choice in self._queue.release(now_s, lambda held: self._route(held.facts_at(now_s), now_s)):
+            self._let_go(held, choice, now_s)
+
+    def _let_go(self, held: Held, choice: Decision | Refusal, now_s: float) -> None:
+        journey = held.cookie
+        assert isinstance(journey, Journey)
+        journey.held_s = now_s - held.arrived_s
+        self._do(journey, choice, now_s)
 
     def again(self, journey: Journey, now_s: float, never_sent: bool) -> bool:
         """The router's next endpoint, within attempts and retry budget."""
@@ -97,6 +134,7 @@ class Desk:
             self.fleet.answer_seen(key, (now_s - attempt.sent_s) * 1000)
         if self.fleet.outcome(key, outcome, now_s, why):
             self._on_doubt(key, now_s)
+        self.release(now_s)
 
     def is_doubted(self, key: str) -> bool:
         """As the fleet view sees it."""
@@ -105,6 +143,8 @@ class Desk:
     def tick(self, now_s: float) -> None:
         """A second has passed."""
         self.fleet.tick(now_s)
+        for held, refusal in self._queue.overdue(now_s):
+            self._let_go(held, refusal, now_s)
         if self.affinity is not None:
             self.affinity.observed(self.fleet.snapshot.endpoints)
 

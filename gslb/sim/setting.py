@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from gslb.routing.health import HealthMarks
+from gslb.routing.hold import HoldRules
 from gslb.routing.profiles import Profile
 from gslb.routing.rules import RoutingRules
 from gslb.types import Endpoint, Place, Region
@@ -105,6 +106,7 @@ class Setting:
     signal_age_s: float = 0.0
     probe_interval_s: float = 2.0
     rules: RoutingRules = field(default_factory=RoutingRules)
+    hold: HoldRules = field(default_factory=HoldRules)
     marks: HealthMarks = field(default_factory=HealthMarks)
     faults: tuple[Fault, ...] = ()
     max_attempts: int = 3

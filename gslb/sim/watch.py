@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 from gslb.geo.rtt_prior import MeasuredRtt, rtt_prior_ms
@@ -44,6 +44,9 @@ class Watch:
         for site in sites.values():
             self._by_region.setdefault(site.region, []).append(site)
 
+    on_sampled: Callable[[float], None]
+    """Called when samples have come in; set by the world."""
+
     def start(self) -> None:
         """Hear from everybody once, then keep the rhythms, each region's with a phase of its own."""
         setting, dice, at = self._setting, self._dice, self._agenda.at
@@ -57,10 +60,15 @@ class Watch:
     # --- load --------------------------------------------------------------------------------------
 
     def _scrape(self, now_s: float, region: str) -> None:
-        samples: Samples = [
-            (site.key, None if site.is_gone or site.hides_metrics else site.sample(now_s))
-            for site in self._by_region[region]
-        ]
+        samples: Samples = []
+        for site in self._by_region[region]:
+            sample = None
+            if not (site.is_gone or site.hides_metrics):
+                sample = site.sample(now_s)
+                own = self._fleet.own_load(site.key)
+                assert own is not None
+                sample.own_running_then = own.requests
+            samples.append((site.key, sample))
         late_s = self._round_trip_s(region) / 2 + self._setting.signal_age_s
         self._agenda.at(now_s + late_s, self._sampled, samples)
         self._agenda.at(now_s + self._setting.scrape_interval_s * self._spread(), self._scrape, region)
@@ -72,11 +80,9 @@ class Watch:
             if sample is None:
                 fleet.load_failed(key, "no /metrics")
                 continue
-            own = fleet.own_load(key)
-            assert own is not None
             sample.at_s = now_s - aged_s
-            sample.own_running_then = own.requests
             fleet.load_sampled(key, sample)
+        self.on_sampled(now_s)
 
     # --- health ------------------------------------------------------------------------------------
 
