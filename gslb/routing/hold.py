@@ -19,9 +19,9 @@ Groups: `Router.group_of`. One that finds no room closes its group for the rest 
 a full model or region blocks nobody else, and a release costs a routing decision per placed request and one more
 per group, however many wait.
 
-How to use it: ask `must_wait` of a newcomer that the router would serve, and `release` before serving it where
-that is so; `add` it when the router has no room. Call `release` whenever room may have come, and `overdue` at
-`next_due_s`.
+How to use it: `add` a newcomer when the router has no room, and also, with `Router.no_room`, when it has but
+`must_wait` says that others come first; then `release` at once. Call `release` whenever room may have come,
+routing by `Held.facts_at`, and `overdue` at `next_due_s`.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ class HoldQueue:
     # --- coming ------------------------------------------------------------------------------------
 
     def must_wait(self, group: Hashable, priority: int) -> bool:
-        """True when a request of `group` must not be served before others of its class or a higher one, which were
-        there first: release them, then ask again."""
+        """True when others of `group`, of that class or a higher one, were there first."""
         waiting = self._groups.get(group)
         return waiting is not None and max(waiting.classes) >= priority
 
@@ -98,10 +97,6 @@ class HoldQueue:
         more waiting. `overdue` then tells who had to go.
         """
         rules = self.rules
-        tenant = facts.tenant
-        mine = max(self._had.get(tenant, 0.0), self._level)
-        if self._is_new(tenant):
-            self._had[tenant] = mine
         gives_up_s = min(now_s + rules.max_wait_s, until_s)
         held = Held(
             facts, group, cookie, no_room, now_s, gives_up_s, self._number, facts.prompt_tokens + REQUEST_COST
@@ -119,9 +114,6 @@ class HoldQueue:
         self._number += 1
         self._put(held, now_s)
         return held
-
-    def _is_new(self, tenant: str) -> bool:
-        return not any(tenants[tenant] for tenants in self._waiting.values())
 
     def _to_displace(self, newcomer: Held) -> Held | None:
         """Who goes for `newcomer` when the queue is full: the last of the tenant with most in the lowest class."""
@@ -143,6 +135,9 @@ class HoldQueue:
 
     def _put(self, held: Held, now_s: float) -> None:
         rules = self.rules
+        tenant = held.facts.tenant
+        if not any(tenant in tenants for tenants in self._waiting.values()):
+            self._had[tenant] = self._account(tenant)
         group = self._groups.get(held.group)
         if group is None:
             group = self._groups[held.group] = Group()
@@ -230,6 +225,10 @@ class HoldQueue:
     def _rank(self, held: Held) -> tuple[int, bool, float, float, int]:
         return -held.priority, held.is_late, self._had[held.facts.tenant], held.order_s, held.number
 
+    def _account(self, tenant: str) -> float:
+        """What `tenant` has had, as far as it counts for what comes now."""
+        return max(self._had.get(tenant, 0.0), self._level)
+
     def _age(self, now_s: float) -> None:
         while (first := self._ageing.first()) is not None and first[0] <= now_s:
             held = first[1]
@@ -269,8 +268,7 @@ class HoldQueue:
             ahead = sum(ranked.count for one, ranked in group.classes.items() if one > priority)
             if (ranked := group.classes.get(priority)) is not None:
                 order_s = held.order_s - held.arrived_s + now_s
-                mine = max(self._had.get(tenant, 0.0), self._level)
-                ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, mine)
+                ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, self._account(tenant))
         return (ahead + 1) / drain.per_s(held.no_room.drain_per_s)
 
     def _drain(self, group: Hashable, now_s: float) -> Drain:

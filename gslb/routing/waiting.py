@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 from math import exp, inf
 
@@ -59,6 +60,13 @@ class Held:
         self.priority = facts.priority
         self.is_late = self.due_s < arrived_s
         self.is_waiting = False
+
+    def facts_at(self, now_s: float) -> Facts:
+        """The facts to route by now: of its budget what is left."""
+        budget_ms = self.facts.budget_ms
+        if budget_ms is None:
+            return self.facts
+        return replace(self.facts, budget_ms=max(0.0, budget_ms - (now_s - self.arrived_s) * 1000))
 
     @property
     def order_s(self) -> float:
@@ -240,7 +248,8 @@ class Drain:
 
     def observe(self, now_s: float, placed: int = 0) -> None:
         """Some have waited since the last call, and `placed` of them found room now."""
-        self._waited_s += _MEMORY_S * (1.0 - self._fade(now_s))
+        kept = self._fade(now_s)
+        self._waited_s += _MEMORY_S * (1.0 - kept)
         self._placed += placed
 
     def per_s(self, declared_per_s: float) -> float:
