@@ -82,7 +82,8 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--regions", "with_regions", is_flag=True, help="A table by region as well.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes  [default: one per CPU]")
 def simulate(
-    scenario: str | None, policies: list[str], seeds: int, seed: int, trace: Path | None, loads: list[float | None],
+    scenario: str | None, policies: list[str], seeds: int, seed: int, trace: Path | None,
+    loads: list[float | None],
     report: Path | None, as_json: bool, with_regions: bool, jobs: int | None,
 ) -> None:  # fmt: skip
     """Run a fleet, its clients and its faults on a simulated clock, with the router that also serves.
