@@ -70,7 +70,7 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.argument("scenario", required=False)
 @click.option("--policy", "policies", multiple=True, callback=_policies, metavar="A,B", help="Policies, or all.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1, 1000), help="Runs of each policy.")
-@click.option("--seed", default=1, show_default=True, help="The first seed; every policy gets the same ones.")
+@click.option("--seed", default=1, show_default=True, help="The first one, for all policies.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay this trace's requests.")
 @click.option(
     "--load", "loads", callback=_loads, metavar="X[,Y]", help="Share of capacity that is asked; several."
@@ -82,7 +82,8 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--regions", "with_regions", is_flag=True, help="A table by region as well.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes  [default: one per CPU]")
 def simulate(
-    scenario: str | None, policies: list[str], seeds: int, seed: int, trace: Path | None, loads: list[float | None],
+    scenario: str | None, policies: list[str], seeds: int, seed: int, trace: Path | None,
+    loads: list[float | None],
     report: Path | None, as_json: bool, with_regions: bool, jobs: int | None,
 ) -> None:  # fmt: skip
     """Run a fleet, its clients and its faults on a simulated clock, with the router that also serves.

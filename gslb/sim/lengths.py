@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from random import Random
 
@@ -19,11 +19,15 @@ class Lognormal:
     median: float
     mean: float
     most: int = 1 << 20
+    sigma: float = field(init=False)
+    """Standard deviation of the logarithm."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", sqrt(2 * log(self.mean / self.median)))
 
     def draw(self, dice: Random) -> int:
         """One count, at least 1."""
-        sigma = sqrt(2 * log(self.mean / self.median))
-        return min(self.most, max(1, round(self.median * exp(sigma * dice.gauss(0.0, 1.0)))))
+        return min(self.most, max(1, round(self.median * exp(self.sigma * dice.gauss(0.0, 1.0)))))
 
 
 @dataclass(frozen=True, slots=True)

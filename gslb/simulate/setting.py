@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -26,12 +28,15 @@ from gslb.sim.arrivals import (
 )
 from gslb.sim.capacity import requests_per_s
 from gslb.sim.clients import Crowd, Day, Surge, crowds_of
-from gslb.sim.lengths import Independent, Lengths, Lognormal
+from gslb.sim.lengths import Independent, Lengths, Lognormal, Seen
+from gslb.sim.replay import Replay, replayed, survey
 from gslb.sim.setting import Ask, EdgeSpec, EngineSpec, Fault, Setting
+from gslb.sim.traces import Row, read_trace
 from gslb.types import Place
 
 _SAMPLED = 4000
 """Lengths drawn (always the same ones) to reckon capacity."""
+_CHUNK_BYTES = 1 << 16
 
 RttMs = Callable[[Place, Place], float]
 
@@ -47,13 +52,14 @@ def setting_of(checked: CheckedScenario, trace: Path | None = None, of_capacity:
     edges = tuple(EdgeSpec(name, place) for name, place in checked.edges.items())
     rtt_ms = rtt_of(checked)
     world = _World(checked, load, engines, edges, rtt_ms)
+    offered = world.offered()
     return Setting(
         name=scenario.scenario,
         regions=checked.regions,
         endpoints=checked.endpoints,
         engines=engines,
         edges=edges,
-        offered=world.offered(),
+        offered=offered,
         rtt_ms=rtt_ms,
         duration_s=world.duration_s,
         warm_up_s=scenario.warm_up,
@@ -144,24 +150,68 @@ class _World:
         self.duration_s = checked.scenario.duration
 
     def offered(self) -> Callable[[Random], Iterator[Ask]]:
-        """What yields the requests of one run."""
+        """What yields the requests of one run. A trace may make `duration_s` shorter."""
         load = self._load
         if load.kind == "trace":
-            raise ValueError("this scenario replays a trace: give one with --trace FILE")
+            return self._recorded()
         if load.kind == "sessions":
             talk = _talk(load.sessions, load, next(iter(self._engines.values())))
             demand = self._demand(typical_lengths(talk))
             return lambda dice: conversations(demand, talk, dice)
-        lengths = Independent(_lognormal(load.prompt), _lognormal(load.output))
+        lengths = self._lengths()
         gaps = gamma_gaps(load.cv) if load.kind == "gamma" else poisson_gaps
         demand = self._demand(_typical(lengths))
         return lambda dice: singles(demand, lengths, gaps, dice)
 
+    def _recorded(self) -> Callable[[Random], Iterator[Ask]]:
+        """A trace's requests. The run is no longer than the trace lasts at the rate that is asked for."""
+        load = self._load
+        if load.file is None:
+            raise ValueError("this scenario replays a trace: give one with --trace FILE")
+        rows = partial(rows_of, self._checked.base_dir / load.file)
+        seen = survey(rows())
+        capacity = self._capacity(seen.lengths)
+        replay = Replay(
+            open_rows=rows,
+            survey=seen,
+            rate_per_s=self._rate(capacity) or seen.rate_per_s,
+            duration_s=self.duration_s,
+            budget_ms=self._budget_ms,
+            is_superposed=load.scale == "superpose",
+        )
+        self.duration_s = min(self.duration_s, replay.longest_s)
+        if self.duration_s <= self._checked.scenario.warm_up:
+            raise ValueError(
+                f"{load.file}: at this load the trace is used up after {replay.longest_s:.0f} s, within the "
+                "warm-up: lower the load or warm_up"
+            )
+        crowds = self._crowds(capacity)
+        return lambda dice: replayed(replay, crowds, dice)
+
+    def _lengths(self) -> Lengths:
+        load = self._load
+        if load.lengths_of is not None:
+            return Seen(survey(rows_of(self._checked.base_dir / load.lengths_of)).lengths)
+        return Independent(_lognormal(load.prompt), _lognormal(load.output))
+
+    @property
+    def _budget_ms(self) -> float:
+        return self._checked.scenario.budget * 1000
+
+    def _capacity(self, lengths: Sequence[tuple[int, int]]) -> dict[str, float]:
+        """Endpoint key -> requests per second that it can take."""
+        cached = self._load.cached
+        by_spec = {replace(spec, key=""): spec for spec in self._engines.values()}
+        rates = {like: requests_per_s(spec, lengths, cached) for like, spec in by_spec.items()}
+        return {key: rates[replace(spec, key="")] for key, spec in self._engines.items()}
+
+    def _rate(self, capacity: Mapping[str, float]) -> float:
+        """Requests per second that are asked in all; 0 when the scenario leaves it to the trace."""
+        return self._load.rate or (self._load.of_capacity or 0.0) * sum(capacity.values())
+
     def _demand(self, lengths: Sequence[tuple[int, int]]) -> Demand:
-        capacity = {key: requests_per_s(spec, lengths, self._load.cached) for key, spec in self._engines.items()}
-        rate = self._load.rate or (self._load.of_capacity or 0.0) * sum(capacity.values())
-        budget_ms = self._checked.scenario.budget * 1000
-        return Demand(self._crowds(capacity), rate, self.duration_s, budget_ms)
+        capacity = self._capacity(lengths)
+        return Demand(self._crowds(capacity), self._rate(capacity), self.duration_s, self._budget_ms)
 
     def _crowds(self, capacity: Mapping[str, float]) -> tuple[Crowd, ...]:
         load = self._load
@@ -191,6 +241,12 @@ def _lognormal(tokens: Tokens) -> Lognormal:
 def _typical(lengths: Lengths) -> list[tuple[int, int]]:
     dice = Random(0)
     return [lengths(dice) for _ in range(_SAMPLED)]
+
+
+def rows_of(path: Path) -> Iterator[Row]:
+    """The rows of a trace file. Raises TraceError, and OSError when it cannot be read."""
+    with open(path, "rb") as file:
+        yield from read_trace(iter(partial(file.read, _CHUNK_BYTES), b""), str(path))
 
 
 def _talk(sessions: Sessions, load: Load, spec: EngineSpec) -> Talk:

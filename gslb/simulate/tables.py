@@ -68,7 +68,7 @@ def _outcomes(policies: Mapping[str, Any]) -> Table:
 
 def _means(policies: Mapping[str, Any]) -> Table:
     """How it came about, and what it took."""
-    titles = ("spill %", "cross %", "prefix hit %", "busy %", "held p99 ms", "error %", "cost", "us/decision")
+    titles = ("spill %", "cross %", "prefix hit %", "busy %", "held p99", "error %", "cost", "us each")
     table = _table("policy", titles)
     for name, told in policies.items():
         table.add_row(
