@@ -32,8 +32,8 @@ class Refusal:
 class NoRoom:
     """Who may serve this is well, but full: hold the request at the edge.
 
-    `least_ms` is what its first token would take at the best of them once a slot is free there (network and
-    prefill), `drain_per_s` how many slots come free in a second at all of them together.
+    `least_ms` is what its first token would take at the best of them once a slot is free there (network, decoding
+    steps and prefill), `drain_per_s` how many slots come free in a second at all of them together.
     """
 
     home: str
@@ -83,7 +83,9 @@ def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
     by_key = {option.view.endpoint.key: option for option in seen}
     options = by_key.values()
     drain_per_s = sum(1000.0 * (option.view.slots or 1) / option.view.slot_hold_ms for option in options)
-    least_ms = min(option.network_ms + option.prefill_ms for option in options)
+    least_ms = min(
+        option.network_ms + option.prefill_ms + option.steps_ms + max(option.view.base_ms, 0.0) for option in options
+    )
     return NoRoom(home, least_ms, drain_per_s)
 
 
