@@ -186,10 +186,10 @@ class Engine:
         sequence.is_gone = True
         if sequence in self._running:
             self._aborted.append(sequence)
-            if self._frozen_s is None:
-                self._cut(now_s)
         else:
             self.waiting -= 1
+        if self._frozen_s is None:
+            self._cut(now_s)  # even one that waits may have kept others out
 
     # --- time --------------------------------------------------------------------------------------
 
@@ -446,7 +446,8 @@ class Engine:
             while finish[0][2].is_gone or finish[0][2].end_step != finish[0][0]:
                 heappop(finish)
             room = spec.kv_tokens - self._private - self._cache.pinned_tokens
-            self._steps = min(finish[0][0] - self._step, room // decoders)
+            # After a preemption the next step may admit again.
+            self._steps = 1 if has_preempted else min(finish[0][0] - self._step, room // decoders)
             self._shrink_cache(decoders * self._steps)
         else:
             self.due_s = inf
