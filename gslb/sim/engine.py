@@ -289,6 +289,9 @@ class Engine:
         self._step += steps
         self._private += made
         self.generation_tokens += made
+        cache = self._cache
+        if cache.idle_tokens:
+            cache.shrink(self.spec.kv_tokens - self._private - cache.pinned_tokens)
 
     def _end(self, now_s: float) -> None:
         self.busy_s += now_s - self._began_s
@@ -439,7 +442,6 @@ class Engine:
                 if not budget:
                     break
             self._steps = 1
-            self._shrink_cache(decoders)
         elif decoders:
             step_ms = profile.decode_step_ms(decoders)
             finish = self._finish
@@ -448,16 +450,8 @@ class Engine:
             room = spec.kv_tokens - self._private - self._cache.pinned_tokens
             # After a preemption the next step may admit again.
             self._steps = 1 if has_preempted else min(finish[0][0] - self._step, room // decoders)
-            self._shrink_cache(decoders * self._steps)
         else:
             self.due_s = inf
             return
         self._step_s = step_ms * self._slowness / 1000
         self.due_s = now_s + self._steps * self._step_s
-
-    def _shrink_cache(self, growth: int) -> None:
-        """Make room for `growth` more tokens of running sequences."""
-        cache = self._cache
-        room = self.spec.kv_tokens - self._private - cache.pinned_tokens - growth
-        if cache.idle_tokens > room:
-            cache.shrink(room)
