@@ -114,7 +114,8 @@ class LoadSample:
     """What one scrape (or an ORCA header) said of an endpoint. Absent signals are None, never zero.
 
     `running`/`waiting` are requests summed over engines, `kv_usage` is 0..1 (maximum over engines),
-    `at_s` monotonic seconds when it was taken. The counters are cumulative tokens since engine start.
+    `at_s` monotonic seconds when it was taken. The counters are cumulative tokens since engine start, `itl_*` sum
+    and count of its gaps between tokens; `kv_tokens` is how many tokens the KV cache holds.
     """
 
     at_s: float
@@ -125,6 +126,9 @@ class LoadSample:
     generation_tokens_total: float | None = None
     prefix_hits_total: float | None = None
     prefix_queries_total: float | None = None
+    itl_sum_s: float | None = None
+    itl_count: float | None = None
+    kv_tokens: float | None = None
     own_running_then: int = 0
     """This edge's own in-flight requests at the instant of the sample: what of `running` is ours."""
 

@@ -141,8 +141,10 @@ class Site:
         """What /metrics would say now."""
         engine = self.engine
         made = engine.made_in_jump(now_s)
+        kv_tokens = engine.spec.kv_tokens
         return LoadSample(
-            now_s, float(engine.running), float(engine.waiting), (engine.kv_tokens + made) / engine.spec.kv_tokens,
+            now_s, float(engine.running), float(engine.waiting), (engine.kv_tokens + made) / kv_tokens,
             float(engine.prompt_tokens), float(engine.generation_tokens + made), float(engine.prefix_hits),
-            float(engine.prefix_queries),
+            float(engine.prefix_queries), engine.gap_s + made * engine.step_s, float(engine.gaps + made),
+            float(kv_tokens),
         )  # fmt: skip
