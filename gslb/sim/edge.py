@@ -96,8 +96,9 @@ class Edge:
         predicted_ms: float | None = None,
         decision: Decision | None = None,
         ticket: Ticket | None = None,
-    ) -> None:
-        """Start an attempt at endpoint `key`."""
+        way_out_s: float | None = None,
+    ) -> Attempt:
+        """Start an attempt at endpoint `key`, `way_out_s` from where the request is now (None: the edge)."""
         site = self.sites[key]
         leg_s = self.legs_s[site.region] * journey.wan_factor
         attempt = Attempt(journey, site, leg_s, now_s, reason, predicted_ms, decision, ticket)
@@ -105,7 +106,9 @@ class Edge:
         journey.tried = (*journey.tried, key) if journey.tried else (key,)
         self._silent.append(attempt)
         agenda = self._agenda
-        heappush(agenda.heap, (now_s + leg_s, agenda.turn(), site.receive, attempt))
+        arrives_s = now_s + (leg_s if way_out_s is None else way_out_s)
+        heappush(agenda.heap, (arrives_s, agenda.turn(), site.receive, attempt))
+        return attempt
 
     def refuse(self, journey: Journey, reason: str) -> None:
         """Nobody will serve it."""

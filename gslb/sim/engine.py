@@ -25,61 +25,15 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from math import ceil, inf
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from gslb.routing.profiles import LONG_FROM_TOKENS
 from gslb.sim.prefix_cache import PrefixCache
+from gslb.sim.sequence import Listener, S, Sequence
 from gslb.sim.setting import EngineSpec
 
 _GRAIN = 1e-9
 """Share of a step by which sums of times may be off: a step that ends now has ended."""
-
-
-class Sequence:
-    """One request in an engine: its lengths, and what is the engine's own. `cached_tokens` is what its first
-    admission found in the prefix cache."""
-
-    __slots__ = (
-        "block_tokens", "blocks", "cached_tokens", "computed", "end_step", "has_first", "is_gone", "left",
-        "pinned", "private", "prompt_tokens", "since_step", "target",
-    )  # fmt: skip
-
-    def __init__(
-        self, prompt_tokens: int, output_tokens: int, blocks: tuple[int, ...] = (), block_tokens: int = 0
-    ) -> None:
-        self.prompt_tokens = prompt_tokens
-        self.left = output_tokens
-        """Tokens still to make, as of `since_step`."""
-        self.blocks = blocks
-        self.block_tokens = block_tokens
-        self.target = prompt_tokens
-        """Tokens to compute before the next one can be made: the prompt, after a preemption also what was made."""
-        self.computed = 0
-        self.cached_tokens = 0
-        self.private = 0
-        """KV tokens of its own, as of `since_step`."""
-        self.pinned = 0
-        """Leading blocks it holds in the cache."""
-        self.since_step = 0
-        """The engine's step count when it began to decode."""
-        self.end_step = -1
-        """The step that makes its last token; negative while it does not decode."""
-        self.has_first = False
-        self.is_gone = False
-
-
-S = TypeVar("S", bound=Sequence)
-S_contra = TypeVar("S_contra", bound=Sequence, contravariant=True)
-
-
-class Listener(Protocol[S_contra]):
-    """Who is told what becomes of a sequence. Called while the engine advances: it must not call back into it."""
-
-    def first_token(self, sequence: S_contra, now_s: float) -> None:
-        """The prompt is computed and the first token made."""
-
-    def finished(self, sequence: S_contra, now_s: float) -> None:
-        """The last token is made (after `first_token`, perhaps at the same moment)."""
 
 
 class Engine(Generic[S]):
@@ -89,10 +43,10 @@ class Engine(Generic[S]):
     """
 
     __slots__ = (
-        "_aborted", "_began_s", "_cache", "_chunks", "_decode_s", "_decoders", "_finish", "_free", "_frozen_s",
-        "_listener", "_order", "_prefilling", "_running", "_slowness", "_step", "_step_s", "_steps", "_waiting",
-        "busy_s", "due_s", "finished", "gap_s", "gaps", "generation_tokens", "preemptions", "prefix_hits",
-        "prefix_queries", "prompt_tokens", "spec", "waiting",
+        "_aborted", "_cache", "_chunks", "_decode_s", "_decoders", "_finish", "_free", "_frozen_s", "_listener",
+        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "busy_s", "due_s", "finished",
+        "gap_s", "gaps", "generation_tokens", "preemptions", "prefix_hits", "prefix_queries", "prompt_tokens",
+        "slowness", "spec", "step_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: EngineSpec, listener: Listener[S]) -> None:
@@ -113,16 +67,16 @@ class Engine(Generic[S]):
         """KV tokens that running sequences leave; idle blocks of the cache may lie in them."""
         # the steps under way
         self.due_s = inf
-        self._began_s = 0.0
+        self.began_s = 0.0
         self._step = 0
         self._steps = 0
-        self._step_s = 0.0
+        self.step_s = 0.0
         self._chunks: list[tuple[S, int]] = []
         profile = spec.profile
         self._decode_s = [profile.prefill_step_ms / 1000]
         """Seconds of a step by how many decode in it, prompts apart."""
         self._decode_s += [profile.decode_step_ms(batch) / 1000 for batch in range(1, spec.slots + 1)]
-        self._slowness = 1.0
+        self.slowness = 1.0
         self._frozen_s: float | None = None
         # counts since the start
         self.busy_s = 0.0
@@ -163,14 +117,42 @@ class Engine(Generic[S]):
         """Tokens made by `now_s` in the jump under way, which no count contains yet; each took `step_s`."""
         return self._decoders * self._steps_done(now_s)
 
-    @property
-    def step_s(self) -> float:
-        """How long a step of the jump under way lasts."""
-        return self._step_s
-
     def kv_usage(self, now_s: float) -> float:
         """Share of the KV memory that running sequences hold, 0..1."""
         return (self.spec.kv_tokens - self._free + self.made_in_jump(now_s)) / self.spec.kv_tokens
+
+    # What only an oracle sees: `began_s`, when the jump under way began, `slowness`, and these.
+
+    def queue(self) -> list[S]:
+        """Who waits, in order."""
+        return [one for one in self._waiting if not one.is_gone] if self.waiting else []
+
+    def prefilling(self) -> list[S]:
+        """Whose prompts are being computed, in order."""
+        return self._prefilling
+
+    def chunks(self) -> list[tuple[S, int]]:
+        """Tokens of which prompts the step under way computes."""
+        return self._chunks
+
+    def step_of(self, decoders: int) -> float:
+        """Seconds of a step that `decoders` sequences decode in, without prompts."""
+        return self._decode_s[decoders] * self.slowness
+
+    def ends(self) -> list[tuple[float, int]]:
+        """When each sequence that decodes will be done, in steps from `began_s`, and the memory it holds now."""
+        return [
+            (end_step - self._step, one.private + self._step - one.since_step + one.pinned * one.block_tokens)
+            for end_step, _, one in self._finish
+            if one.end_step == end_step and not one.is_gone
+        ]
+
+    def cached_of(self, sequence: Sequence) -> int:
+        """Tokens of its prompt that an admission would find in the cache now."""
+        if not (sequence.blocks and self.spec.has_prefix_cache):
+            return 0
+        reusable = min(sequence.target - 1, sequence.prompt_tokens) // sequence.block_tokens
+        return self._cache.leading(sequence.blocks, reusable)[0] * sequence.block_tokens
 
     def members(self) -> list[S]:
         """Everybody who is here."""
@@ -211,7 +193,7 @@ class Engine(Generic[S]):
         """Do what is due at `now_s`, which is `due_s`."""
         if now_s < self.due_s or not self._steps:
             return
-        self.busy_s += now_s - self._began_s
+        self.busy_s += now_s - self.began_s
         if self._decoders:
             self._decoded(self._steps)
             finish, step = self._finish, self._step
@@ -235,7 +217,7 @@ class Engine(Generic[S]):
 
     def slow_down(self, factor: float, now_s: float) -> None:
         """From the next step on every step lasts `factor` times as long as the profile says."""
-        self._slowness = factor
+        self.slowness = factor
         if self._frozen_s is None:
             self._cut(now_s)
 
@@ -246,8 +228,8 @@ class Engine(Generic[S]):
         done = self._steps_done(now_s)
         if done:
             self._decoded(done)
-            self.busy_s += done * self._step_s
-            self._began_s += done * self._step_s
+            self.busy_s += done * self.step_s
+            self.began_s += done * self.step_s
             self._steps -= done
         self._frozen_s = now_s
         self.due_s = inf
@@ -259,8 +241,8 @@ class Engine(Generic[S]):
         stood_s = now_s - self._frozen_s
         self._frozen_s = None
         if self._steps:
-            self._began_s += stood_s
-            self.due_s = self._began_s + self._steps * self._step_s
+            self.began_s += stood_s
+            self.due_s = self.began_s + self._steps * self.step_s
             self._cut(now_s)
         else:
             self._begin(now_s)
@@ -287,22 +269,22 @@ class Engine(Generic[S]):
     def settle(self, now_s: float) -> None:
         """Count the busy time of the steps under way: the run ends."""
         if self._steps and self._frozen_s is None:
-            self.busy_s += max(0.0, now_s - self._began_s)
-            self._began_s = now_s
+            self.busy_s += max(0.0, now_s - self.began_s)
+            self.began_s = now_s
 
     def _steps_done(self, now_s: float) -> int:
         """Whole steps of a jump that have ended by now, but for its last, which `advance` ends."""
         if self._steps <= 1 or self._frozen_s is not None:
             return 0
-        return min(self._steps - 1, int((now_s - self._began_s) / self._step_s + _GRAIN))
+        return min(self._steps - 1, int((now_s - self.began_s) / self.step_s + _GRAIN))
 
     def _cut(self, now_s: float) -> None:
         """Let the jump end with the step under way."""
         if self._steps > 1:
-            steps = max(1, ceil((now_s - self._began_s) / self._step_s - _GRAIN))
+            steps = max(1, ceil((now_s - self.began_s) / self.step_s - _GRAIN))
             if steps < self._steps:
                 self._steps = steps
-                self.due_s = self._began_s + steps * self._step_s
+                self.due_s = self.began_s + steps * self.step_s
 
     # --- steps -------------------------------------------------------------------------------------
 
@@ -314,7 +296,7 @@ class Engine(Generic[S]):
             has_preempted = True
         if self.waiting and not has_preempted:
             self._admit()
-        self._began_s = now_s
+        self.began_s = now_s
         decoders = self._decoders
         step_s = self._decode_s[decoders]
         if self._prefilling:
@@ -330,7 +312,7 @@ class Engine(Generic[S]):
         else:
             self.due_s = inf
             return
-        self._step_s = step_s = step_s * self._slowness
+        self.step_s = step_s = step_s * self.slowness
         self.due_s = now_s + self._steps * step_s
 
     def _take_chunks(self) -> float:
@@ -402,7 +384,7 @@ class Engine(Generic[S]):
         self._free -= made
         self.generation_tokens += made
         self.gaps += made
-        self.gap_s += made * self._step_s
+        self.gap_s += made * self.step_s
         cache = self._cache
         if cache.idle_tokens > self._free:
             cache.shrink(self._free)

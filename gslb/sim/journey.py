@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gslb.routing.health import Outcome
 from gslb.routing.load import Ticket
 from gslb.routing.router import Decision
-from gslb.sim.engine import Sequence
+from gslb.sim.sequence import Sequence
 from gslb.sim.setting import Ask
 from gslb.types import Facts
 

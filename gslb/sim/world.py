@@ -15,10 +15,12 @@ from gslb.sim.edge import Edge
 from gslb.sim.faults import schedule
 from gslb.sim.journey import Journey
 from gslb.sim.links import Links
+from gslb.sim.oracle import oracles
 from gslb.sim.result import RunResult
 from gslb.sim.score import Score
 from gslb.sim.setting import Ask, EdgeSpec, Setting
 from gslb.sim.site import Site
+from gslb.sim.skywalker import balancers
 from gslb.sim.watch import Watch
 from gslb.types import Place, Region
 
@@ -57,6 +59,13 @@ class World:
         self._route_links = Links(setting, self._dice("probes"))
         self.sites = {e.key: Site(e, setting.engines[e.key], self._agenda) for e in setting.endpoints}
         self.edges = {spec.name: self._edge(spec) for spec in setting.edges}
+        if policy == "skywalker":
+            balancers(self.edges, self.sites, self._agenda, self._dice("watch"))
+        elif policy == "oracle":
+            oracles(self.edges, self.sites)
+        else:
+            for edge in self.edges.values():
+                self._open_desk(edge)
         self._now_s = 0.0
         self._is_due = False
         self._counts_from_s = setting.warm_up_s
@@ -67,18 +76,19 @@ class World:
         return Random(f"{self._seed}/{what}")
 
     def _edge(self, spec: EdgeSpec) -> Edge:
-        setting = self.setting
-        legs_s = self._links.edge_to_region_s(spec)
-        edge = Edge(spec, legs_s, self.sites, self._agenda, self.score)
+        return Edge(spec, self._links.edge_to_region_s(spec), self.sites, self._agenda, self.score)
+
+    def _open_desk(self, edge: Edge) -> None:
+        """Let the product decide at `edge`."""
+        setting, spec = self.setting, edge.spec
         fleet = FleetView(setting.marks, assumes_models=True)
         fleet.configure(setting.endpoints, setting.marks)
         rules = replace(setting.rules, policy=self._policy, edge_place=spec.place)
         router = Router(rules, _allow_all, self._dice(f"router {spec.name}"))
         dice = self._dice(f"watch {spec.name}")
-        watch = Watch(setting, spec, legs_s, fleet, self.sites, self._agenda, self._route_links, dice)
+        watch = Watch(setting, spec, edge.legs_s, fleet, self.sites, self._agenda, self._route_links, dice)
         edge.chooser = Desk(edge, router, fleet, setting.max_attempts, self._cost, watch.probe)
         watch.start()
-        return edge
 
     # --- the loop ----------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.routing.profiles import PROFILES, Profile
-from gslb.sim.engine import Engine, Sequence
+from gslb.sim.engine import Engine
+from gslb.sim.sequence import Sequence
 from gslb.sim.setting import EngineSpec
 from tests.sim.naive_engine import Job, play
 
