@@ -44,9 +44,9 @@ class Engine(Generic[S]):
 
     __slots__ = (
         "_aborted", "_cache", "_chunks", "_decode_s", "_decoders", "_finish", "_free", "_frozen_s", "_listener",
-        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "busy_s", "due_s", "finished",
-        "gap_s", "gaps", "generation_tokens", "preemptions", "prefix_hits", "prefix_queries", "prompt_tokens",
-        "slowness", "spec", "step_s", "waiting",
+        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "busy_s", "due_s",
+        "finished", "gap_s", "gaps", "generation_tokens", "preemptions", "prefix_hits", "prefix_queries",
+        "prompt_tokens", "slowness", "spec", "step_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: EngineSpec, listener: Listener[S]) -> None:

@@ -26,9 +26,7 @@ def first_token_s(
     if engine.is_frozen:
         return inf
     outlook = _Outlook(engine, arrives_s)
-    for one in engine.queue():
-        outlook.admit(one)
-    for one in before:
+    for one in (*engine.queue(), *before):
         outlook.admit(one)
     return outlook.admit(request)
 

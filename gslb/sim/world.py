@@ -58,14 +58,7 @@ class World:
         self._links = Links(setting, self._dice("network"))
         self._route_links = Links(setting, self._dice("probes"))
         self.sites = {e.key: Site(e, setting.engines[e.key], self._agenda) for e in setting.endpoints}
-        self.edges = {spec.name: self._edge(spec) for spec in setting.edges}
-        if policy == "skywalker":
-            balancers(self.edges, self.sites, self._agenda, self._dice("watch"))
-        elif policy == "oracle":
-            oracles(self.edges, self.sites)
-        else:
-            for edge in self.edges.values():
-                self._open_desk(edge)
+        self.edges = self._baseline(policy) or {spec.name: self._edge(spec) for spec in setting.edges}
         self._now_s = 0.0
         self._is_due = False
         self._counts_from_s = setting.warm_up_s
@@ -75,20 +68,33 @@ class World:
         """Dice of their own for each purpose: what one policy throws more often does not move the others'."""
         return Random(f"{self._seed}/{what}")
 
-    def _edge(self, spec: EdgeSpec) -> Edge:
-        return Edge(spec, self._links.edge_to_region_s(spec), self.sites, self._agenda, self.score)
+    def _baseline(self, policy: str) -> dict[str, Edge]:
+        """The edges of a policy that only the simulator knows; none for any other."""
+        if policy not in ("skywalker", "oracle"):
+            return {}
+        edges = {
+            spec.name: Edge(spec, self._links.edge_to_region_s(spec), self.sites, self._agenda, self.score)
+            for spec in self.setting.edges
+        }
+        if policy == "oracle":
+            oracles(edges, self.sites)
+        else:
+            balancers(edges, self.sites, self._agenda, self._dice("watch"))
+        return edges
 
-    def _open_desk(self, edge: Edge) -> None:
-        """Let the product decide at `edge`."""
-        setting, spec = self.setting, edge.spec
+    def _edge(self, spec: EdgeSpec) -> Edge:
+        setting = self.setting
+        legs_s = self._links.edge_to_region_s(spec)
+        edge = Edge(spec, legs_s, self.sites, self._agenda, self.score)
         fleet = FleetView(setting.marks, assumes_models=True)
         fleet.configure(setting.endpoints, setting.marks)
         rules = replace(setting.rules, policy=self._policy, edge_place=spec.place)
         router = Router(rules, _allow_all, self._dice(f"router {spec.name}"))
         dice = self._dice(f"watch {spec.name}")
-        watch = Watch(setting, spec, edge.legs_s, fleet, self.sites, self._agenda, self._route_links, dice)
+        watch = Watch(setting, spec, legs_s, fleet, self.sites, self._agenda, self._route_links, dice)
         edge.chooser = Desk(edge, router, fleet, setting.max_attempts, self._cost, watch.probe)
         watch.start()
+        return edge
 
     # --- the loop ----------------------------------------------------------------------------------
 
