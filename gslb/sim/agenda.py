@@ -12,15 +12,18 @@ Act = Callable[[float, Any], None]
 
 
 class Agenda:
-    """Calls in order of time; those of one moment in the order they were put in. `heap` is read by the world's loop
-    only: (time, turn, act, argument)."""
+    """Calls in order of time; those of one moment in the order they were put in.
 
-    __slots__ = ("_turn", "heap")
+    `heap` holds (time, turn, act, argument): the world's loop takes out of it, and what happens most puts itself
+    in, with a `turn()` of its own.
+    """
+
+    __slots__ = ("heap", "turn")
 
     def __init__(self) -> None:
         self.heap: list[tuple[float, int, Act, Any]] = []
-        self._turn = count()
+        self.turn = count().__next__
 
     def at(self, at_s: float, act: Act, argument: Any) -> None:
         """Call `act(at_s, argument)` when that time has come."""
-        heappush(self.heap, (at_s, next(self._turn), act, argument))
+        heappush(self.heap, (at_s, self.turn(), act, argument))

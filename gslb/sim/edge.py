@@ -3,13 +3,14 @@
     take -> sent -> (first token) -> finished
               '-> failed -> sent elsewhere | failed for good
 
-Until the first token another endpoint may still answer, after it never. The timers are the live proxy's defaults, on
-a grain of one second.
+Until the first token another endpoint may still answer, after it never. The timers are the live proxy's defaults,
+on a grain of one second.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappush
 from typing import Protocol
 
 from gslb.routing.health import Outcome
@@ -31,7 +32,7 @@ _RETRY_FLOOR = 10
 
 
 class Chooser(Protocol):
-    """Who decides where requests of one edge go. It answers by calling the edge: `send`, `refuse`, later or now."""
+    """Who decides where requests of one edge go. It answers by calling `send` or `refuse` of it, now or later."""
 
     @property
     def held(self) -> int:
@@ -95,18 +96,19 @@ class Edge:
         predicted_ms: float | None = None,
         decision: Decision | None = None,
         ticket: Ticket | None = None,
-    ) -> None:
-        """Start an attempt at endpoint `key`."""
+        way_out_s: float | None = None,
+    ) -> Attempt:
+        """Start an attempt at endpoint `key`, `way_out_s` from where the request is now (None: the edge)."""
         site = self.sites[key]
         leg_s = self.legs_s[site.region] * journey.wan_factor
-        attempt = Attempt(journey, site, leg_s, now_s, reason, predicted_ms)
-        attempt.decision = decision
-        attempt.ticket = ticket
-        journey.attempt = attempt
+        attempt = Attempt(journey, site, leg_s, now_s, reason, predicted_ms, decision, ticket)
         journey.attempts += 1
         journey.tried = (*journey.tried, key) if journey.tried else (key,)
         self._silent.append(attempt)
-        self._agenda.at(now_s + leg_s, site.receive, attempt)
+        agenda = self._agenda
+        arrives_s = now_s + (leg_s if way_out_s is None else way_out_s)
+        heappush(agenda.heap, (arrives_s, agenda.turn(), site.receive, attempt))
+        return attempt
 
     def refuse(self, journey: Journey, reason: str) -> None:
         """Nobody will serve it."""
@@ -139,7 +141,7 @@ class Edge:
             self.score.failed(attempt.journey, fault.why)
 
     def _move_on(self, attempt: Attempt, fault: Fault, now_s: float) -> bool:
-        """Start the next attempt if there may be one. As in the live proxy that is decided before this one ends."""
+        """Start the next attempt if there may be one: decided, as in the live proxy, before this one ends."""
         if attempt.first_s is not None or attempt.is_committed or fault.is_final:
             return False
         journey = attempt.journey

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gslb.routing.health import Outcome
 from gslb.routing.load import Ticket
 from gslb.routing.router import Decision
-from gslb.sim.engine import Sequence
+from gslb.sim.sequence import Sequence
 from gslb.sim.setting import Ask
 from gslb.types import Facts
 
@@ -39,16 +39,18 @@ SILENT = Fault(Outcome.BROKEN, "silent for too long")
 class Journey:
     """One client's request. Its jitter is drawn once, so that every policy finds the same network.
 
-    `home` is the region nearest to the client, `client_s` one way between client and edge, `wan_factor` what the way
-    between edge and region is multiplied with.
+    `home` is the region nearest to the client, `client_s` one way between client and edge, `wan_factor` what the
+    way between edge and region is multiplied with.
     """
 
     __slots__ = (
-        "arrived_s", "ask", "attempt", "attempts", "client_s", "edge", "facts", "failures_by_region", "held_s", "home",
-        "is_counted", "is_over", "tried", "wan_factor",
+        "arrived_s", "ask", "attempts", "client_s", "edge", "facts", "failures_by_region", "held_s", "home",
+        "is_counted", "tried", "wan_factor",
     )  # fmt: skip
 
-    def __init__(self, ask: Ask, edge: Edge, home: str, client_s: float, wan_factor: float, is_counted: bool) -> None:
+    def __init__(
+        self, ask: Ask, edge: Edge, home: str, client_s: float, wan_factor: float, is_counted: bool
+    ) -> None:
         self.ask = ask
         self.edge = edge
         self.home = home
@@ -61,38 +63,48 @@ class Journey:
             ask.model, ask.place, ask.tenant, ask.prompt_tokens, True, ask.budget_ms, None, None, ask.priority,
             ask.session, ask.blocks, ask.block_tokens,
         )  # fmt: skip
-        self.attempt: Attempt | None = None
         self.attempts = 0
         self.tried: tuple[str, ...] = ()
         self.failures_by_region: dict[str, int] | None = None
-        self.is_over = False
 
 
-class Attempt:
-    """One try at one endpoint. `leg_s` is one way between its edge and the region, `sent_s` when it left the edge.
+class Attempt(Sequence):
+    """One try at one endpoint; in its engine it is the sequence. `leg_s` is one way between its edge and the
+    region, `sent_s` when it left the edge.
 
-    `decision` is the router's, None where something else chose; `predicted_ms` what the edge should see from sending
-    to first token, by whoever chose.
+    `decision` is the router's, None where something else chose; `predicted_ms` what the edge should see from
+    sending to first token, by whoever chose.
     """
 
     __slots__ = (
-        "decision", "first_s", "is_committed", "is_over", "journey", "leg_s", "predicted_ms", "reason", "sent_s",
-        "sequence", "site", "ticket",
+        "decision", "first_s", "is_committed", "is_over", "is_received", "journey", "leg_s", "predicted_ms",
+        "reason", "sent_s", "site", "ticket",
     )  # fmt: skip
 
     def __init__(
-        self, journey: Journey, site: Site, leg_s: float, sent_s: float, reason: str, predicted_ms: float | None
+        self,
+        journey: Journey,
+        site: Site,
+        leg_s: float,
+        sent_s: float,
+        reason: str,
+        predicted_ms: float | None,
+        decision: Decision | None,
+        ticket: Ticket | None,
     ) -> None:
+        ask = journey.ask
+        Sequence.__init__(self, ask.prompt_tokens, ask.output_tokens, ask.blocks, ask.block_tokens)
         self.journey = journey
         self.site = site
         self.leg_s = leg_s
         self.sent_s = sent_s
         self.reason = reason
         self.predicted_ms = predicted_ms
-        self.decision: Decision | None = None
-        self.ticket: Ticket | None = None
-        self.sequence: Sequence | None = None
+        self.decision = decision
+        self.ticket = ticket
         self.first_s: float | None = None
+        self.is_received = False
+        """The engine has it."""
         self.is_committed = False
         """Its head went out before the first token: it cannot go elsewhere any more."""
         self.is_over = False

@@ -39,9 +39,9 @@ class PrefixCache:
         return found, found_idle
 
     def pin(self, blocks: Sequence[int], start: int, end: int, block_tokens: int) -> int:
-        """Let one more sequence use `blocks[start:end]`; returns how many of them nobody had kept."""
+        """Let one more sequence use `blocks[start:end]`; returns the tokens of those that nobody used before."""
         pinned, idle = self._pinned, self._idle
-        fresh = 0
+        newly = 0
         for i in range(start, end):
             block = blocks[i]
             entry = pinned.get(block)
@@ -53,15 +53,17 @@ class PrefixCache:
                 self.idle_tokens -= tokens
             else:
                 tokens = block_tokens
-                fresh += 1
             pinned[block] = [1, tokens]
-            self.pinned_tokens += tokens
-        return fresh
+            newly += tokens
+        self.pinned_tokens += newly
+        return newly
 
-    def unpin(self, blocks: Sequence[int], count: int) -> None:
-        """One sequence no longer uses the first `count` blocks. The end of a prompt becomes the older, so that it is
-        thrown out before what it hangs on."""
+    def unpin(self, blocks: Sequence[int], count: int) -> int:
+        """One sequence no longer uses the first `count` blocks; returns the tokens of those that nobody uses now.
+
+        The end of a prompt becomes the older, so that it is thrown out before what it hangs on."""
         pinned, idle = self._pinned, self._idle
+        freed = 0
         for i in range(count - 1, -1, -1):
             block = blocks[i]
             entry = pinned[block]
@@ -69,8 +71,10 @@ class PrefixCache:
             if not entry[0]:
                 del pinned[block]
                 idle[block] = entry[1]
-                self.pinned_tokens -= entry[1]
-                self.idle_tokens += entry[1]
+                freed += entry[1]
+        self.pinned_tokens -= freed
+        self.idle_tokens += freed
+        return freed
 
     def shrink(self, room_tokens: int) -> None:
         """Throw out idle blocks until they occupy at most `room_tokens`."""

@@ -28,7 +28,7 @@ class Times:
 
     def add(self, ms: float) -> None:
         """Take in one time (below 0.1 ms counts as that)."""
-        self.buckets[ceil(log(max(ms, _LEAST_MS)) / _LOG_GROWTH)] += 1
+        self.buckets[ceil(log(ms if ms > _LEAST_MS else _LEAST_MS) / _LOG_GROWTH)] += 1
         self.count += 1
         self.sum_ms += ms
 

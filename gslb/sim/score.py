@@ -56,8 +56,7 @@ class Score:
         tally.attempts += journey.attempts
         tally.prompt_tokens += ask.prompt_tokens
         tally.output_tokens += ask.output_tokens
-        if attempt.sequence is not None:
-            tally.cached_tokens += attempt.sequence.cached_tokens
+        tally.cached_tokens += attempt.cached_tokens
         tally.ttft.add(ttft_ms)
         tally.end_to_end.add((now_s + journey.client_s - ask.at_s) * 1000)
         if attempt.predicted_ms is not None:

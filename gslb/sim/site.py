@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from heapq import heappush
 from math import inf
 
 from gslb.sim.agenda import Agenda
-from gslb.sim.engine import Engine, Sequence
+from gslb.sim.engine import Engine
 from gslb.sim.journey import DRAINING, REFUSED, RESET, SILENT, TOO_LONG, Attempt, Fault
 from gslb.sim.setting import EngineSpec
 from gslb.types import Endpoint, LoadSample
@@ -17,8 +18,8 @@ SILENCE_S = 60.0
 class Site:
     """An API server with an engine behind it. The flags are what faults turn.
 
-    `is_gone` refuses connections, `is_draining` answers 503 to new work (and 200 to probes), `hides_metrics` has no
-    /metrics, `looks_ill` fails probes although requests succeed.
+    `is_gone` refuses connections, `is_draining` answers 503 to new work (and 200 to probes), `hides_metrics` has
+    no /metrics, `looks_ill` fails probes although requests succeed.
     """
 
     __slots__ = (
@@ -30,7 +31,7 @@ class Site:
         self.endpoint = endpoint
         self.key = endpoint.key
         self.region = endpoint.region.name
-        self.engine = Engine(spec, self)
+        self.engine: Engine[Attempt] = Engine(spec, self)
         self._agenda = agenda
         self._armed_s = inf
         self._hang_s = inf
@@ -43,26 +44,23 @@ class Site:
         if attempt.is_over:
             return
         fault: Fault | None = None
-        ask = attempt.journey.ask
         if self.is_gone:
             fault = REFUSED
         elif self.is_draining:
             fault = DRAINING
-        elif not self.engine.fits(ask.prompt_tokens, ask.output_tokens):
+        elif not self.engine.fits(attempt.prompt_tokens, attempt.left):
             fault = TOO_LONG
         if fault is not None:
             self._fail(now_s, attempt, fault)
             return
-        sequence = attempt.sequence = Sequence(
-            attempt, ask.prompt_tokens, ask.output_tokens, ask.blocks, ask.block_tokens
-        )
-        self.engine.submit(sequence, now_s)
+        attempt.is_received = True
+        self.engine.submit(attempt, now_s)
         self.arm()
 
     def abandon(self, now_s: float, attempt: Attempt) -> None:
         """The edge has closed the connection: the engine forgets the request."""
-        if attempt.sequence is not None:
-            self.engine.abort(attempt.sequence, now_s)
+        if attempt.is_received:
+            self.engine.abort(attempt, now_s)
             self.arm()
 
     # --- the engine's time --------------------------------------------------------------------------
@@ -73,34 +71,34 @@ class Site:
         if due_s != self._armed_s:
             self._armed_s = due_s
             if due_s < inf:
-                self._agenda.at(due_s, self._wake, None)
+                agenda = self._agenda
+                heappush(agenda.heap, (due_s, agenda.turn(), self._wake, None))
 
-    def _wake(self, now_s: float, _argument: None) -> None:
+    def _wake(self, now_s: float, _argument: object) -> None:
         if now_s == self.engine.due_s:  # else it has moved since this call was put in
-            self.engine.advance(now_s)
-            self._armed_s = inf
-            self.arm()
+            engine = self.engine
+            engine.advance(now_s)
+            self._armed_s = due_s = engine.due_s
+            if due_s < inf:
+                agenda = self._agenda
+                heappush(agenda.heap, (due_s, agenda.turn(), self._wake, None))
 
-    def first_token(self, sequence: Sequence, now_s: float) -> None:
+    def first_token(self, attempt: Attempt, now_s: float) -> None:
         """The engine has made it: it travels to the edge."""
-        attempt = sequence.owner
-        assert isinstance(attempt, Attempt)
-        self._agenda.at(now_s + attempt.leg_s, attempt.journey.edge.first_token, attempt)
+        agenda = self._agenda
+        heappush(agenda.heap, (now_s + attempt.leg_s, agenda.turn(), attempt.journey.edge.first_token, attempt))
 
-    def finished(self, sequence: Sequence, now_s: float) -> None:
+    def finished(self, attempt: Attempt, now_s: float) -> None:
         """The last token travels to the edge."""
-        attempt = sequence.owner
-        assert isinstance(attempt, Attempt)
-        self._agenda.at(now_s + attempt.leg_s, attempt.journey.edge.finished, attempt)
+        agenda = self._agenda
+        heappush(agenda.heap, (now_s + attempt.leg_s, agenda.turn(), attempt.journey.edge.finished, attempt))
 
     # --- faults -------------------------------------------------------------------------------------
 
     def go(self, now_s: float) -> None:
         """The server and everything it runs is gone: running answers break, connections are refused."""
         self.is_gone = True
-        for sequence in self.engine.die(now_s):
-            attempt = sequence.owner
-            assert isinstance(attempt, Attempt)
+        for attempt in self.engine.die(now_s):
             self._fail(now_s, attempt, RESET)
         self.arm()
 
@@ -130,9 +128,7 @@ class Site:
         """Streams that have begun and are silent since `hang_s` are cut by their edges."""
         if self._hang_s != hang_s:
             return
-        for sequence in self.engine.members():
-            attempt = sequence.owner
-            assert isinstance(attempt, Attempt)
+        for attempt in self.engine.members():
             if attempt.first_s is not None:
                 attempt.journey.edge.failed(now_s, (attempt, SILENT))
 
@@ -144,7 +140,11 @@ class Site:
     def sample(self, now_s: float) -> LoadSample:
         """What /metrics would say now."""
         engine = self.engine
+        made = engine.made_in_jump(now_s)
+        kv_tokens = engine.spec.kv_tokens
         return LoadSample(
-            now_s, float(engine.running), float(engine.waiting), engine.kv_usage(now_s), float(engine.prompt_tokens),
-            float(engine.generated_by(now_s)), float(engine.prefix_hits), float(engine.prefix_queries),
+            now_s, float(engine.running), float(engine.waiting), (engine.kv_tokens + made) / kv_tokens,
+            float(engine.prompt_tokens), float(engine.generation_tokens + made), float(engine.prefix_hits),
+            float(engine.prefix_queries), engine.gap_s + made * engine.step_s, float(engine.gaps + made),
+            float(kv_tokens),
         )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from heapq import heappop
+from heapq import heappop, heappush
 from random import Random
 
 from gslb.routing.affinity import Affinity
@@ -16,10 +16,12 @@ from gslb.sim.edge import Edge
 from gslb.sim.faults import schedule
 from gslb.sim.journey import Journey
 from gslb.sim.links import Links
+from gslb.sim.oracle import oracles
 from gslb.sim.result import RunResult
 from gslb.sim.score import Score
 from gslb.sim.setting import Ask, EdgeSpec, Setting
 from gslb.sim.site import Site
+from gslb.sim.skywalker import balancers
 from gslb.sim.watch import Watch
 from gslb.types import Place, Region
 
@@ -57,13 +59,29 @@ class World:
         self._links = Links(setting, self._dice("network"))
         self._route_links = Links(setting, self._dice("probes"))
         self.sites = {e.key: Site(e, setting.engines[e.key], self._agenda) for e in setting.endpoints}
-        self.edges = {spec.name: self._edge(spec) for spec in setting.edges}
+        self.edges = self._baseline(policy) or {spec.name: self._edge(spec) for spec in setting.edges}
         self._now_s = 0.0
+        self._is_due = False
+        self._counts_from_s = setting.warm_up_s
         schedule(setting.faults, self.sites.values(), self._agenda)
 
     def _dice(self, what: str) -> Random:
         """Dice of their own for each purpose: what one policy throws more often does not move the others'."""
         return Random(f"{self._seed}/{what}")
+
+    def _baseline(self, policy: str) -> dict[str, Edge]:
+        """The edges of a policy that only the simulator knows; none for any other."""
+        if policy not in ("skywalker", "oracle"):
+            return {}
+        edges = {
+            spec.name: Edge(spec, self._links.edge_to_region_s(spec), self.sites, self._agenda, self.score)
+            for spec in self.setting.edges
+        }
+        if policy == "oracle":
+            oracles(edges, self.sites)
+        else:
+            balancers(edges, self.sites, self._agenda, self._dice("watch"))
+        return edges
 
     def _edge(self, spec: EdgeSpec) -> Edge:
         setting = self.setting
@@ -86,50 +104,47 @@ class World:
     def play(self, on_progress: Callable[[float], bool]) -> bool:
         """Turn until the end; False when `on_progress` ended it."""
         end_s = self.setting.duration_s
-        heap = self._agenda.heap
         asks = self.setting.offered(self._dice("asks"))
         ask = next(asks, None)
         second = 1
         while True:
             next_s = min(float(second), end_s)
-            ask = self._turn_until(next_s, asks, ask)
+            while ask is not None and ask.at_s < next_s:
+                self._offer(ask)
+                ask = next(asks, None)
+            self._turn_until(next_s)
             self._now_s = next_s
             self._close_second(next_s)
-            if next_s >= end_s or (ask is None and not heap):
+            if next_s >= end_s:
                 on_progress(1.0)
                 return True
             if not on_progress(next_s / end_s):
                 return False
             second += 1
 
-    def _turn_until(self, until_s: float, asks: Iterator[Ask], ask: Ask | None) -> Ask | None:
-        """Let everything happen that is due before `until_s`; returns the first request after it."""
-        heap = self._agenda.heap
-        pop = heappop
-        ask_s = float("inf") if ask is None else ask.at_s
-        while True:
-            if heap and heap[0][0] <= ask_s:
-                if heap[0][0] >= until_s:
-                    return ask
-                now_s, _, act, argument = pop(heap)
-                act(now_s, argument)
-            else:
-                if ask is None or ask_s >= until_s:
-                    return ask
-                self._offer(ask)
-                ask = next(asks, None)
-                ask_s = float("inf") if ask is None else ask.at_s
+    def _turn_until(self, until_s: float) -> None:
+        """Let everything happen that is due before `until_s`."""
+        self._is_due = True
+        self._agenda.at(until_s, self._stop, None)
+        heap, pop = self._agenda.heap, heappop
+        while self._is_due:
+            now_s, _, act, argument = pop(heap)
+            act(now_s, argument)
+
+    def _stop(self, _now_s: float, _argument: None) -> None:
+        self._is_due = False
 
     def _offer(self, ask: Ask) -> None:
-        """A client sends its request."""
+        """A client sends its request (within the second that is about to turn)."""
         links = self._links
+        edge_name, at_s = ask.edge, ask.at_s
         home, to_edges_s = links.of_client(ask.place)
-        edge = self.edges[ask.edge]
-        client_s = to_edges_s[ask.edge] * links.jitter()
-        is_counted = ask.at_s >= self.setting.warm_up_s
-        journey = Journey(ask, edge, home, client_s, links.jitter(), is_counted)
+        edge = self.edges[edge_name]
+        client_s = to_edges_s[edge_name] * links.jitter()
+        journey = Journey(ask, edge, home, client_s, links.jitter(), at_s >= self._counts_from_s)
         self.score.offered(journey)
-        self._agenda.at(ask.at_s + client_s, edge.take, journey)
+        agenda = self._agenda
+        heappush(agenda.heap, (at_s + client_s, agenda.turn(), edge.take, journey))
 
     def _close_second(self, now_s: float) -> None:
         held = 0

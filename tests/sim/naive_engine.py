@@ -179,14 +179,10 @@ class NaiveEngine:
             self.leave(job)
 
 
-def play(
-    spec: EngineSpec, jobs: list[Job], aborts: dict[int, float], until_s: float = 1e9
-) -> NaiveEngine:
+def play(spec: EngineSpec, jobs: list[Job], aborts: dict[int, float], until_s: float = 1e9) -> NaiveEngine:
     """Serve `jobs` (in order of time); `aborts` maps names to times."""
     engine = NaiveEngine(spec)
-    events = sorted(
-        [(job.at_s, 0, job.name) for job in jobs] + [(at_s, 1, name) for name, at_s in aborts.items()]
-    )
+    events = sorted([(job.at_s, 0, job.name) for job in jobs] + [(at_s, 1, name) for name, at_s in aborts.items()])
     by_name = {job.name: job for job in jobs}
     end_s, chunks = float("inf"), []
     while events or end_s < float("inf"):

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.routing.profiles import PROFILES, Profile
-from gslb.sim.engine import Engine, Sequence
+from gslb.sim.engine import Engine
+from gslb.sim.sequence import Sequence
 from gslb.sim.setting import EngineSpec
 from tests.sim.naive_engine import Job, play
 
@@ -23,6 +24,16 @@ def spec(**members: object) -> EngineSpec:
     return EngineSpec("e", **members)  # type: ignore[arg-type]
 
 
+class Named(Sequence):
+    """A sequence that says which job it is."""
+
+    def __init__(
+        self, owner: int, prompt: int, output: int, blocks: tuple[int, ...] = (), block_tokens: int = 0
+    ) -> None:
+        super().__init__(prompt, output, blocks, block_tokens)
+        self.owner = owner
+
+
 class Record:
     """Writes down what the engine tells (a `Listener`)."""
 
@@ -30,11 +41,11 @@ class Record:
         self.first: dict[object, float] = {}
         self.end: dict[object, float] = {}
 
-    def first_token(self, sequence: Sequence, now_s: float) -> None:
+    def first_token(self, sequence: Named, now_s: float) -> None:
         assert sequence.owner not in self.first
         self.first[sequence.owner] = now_s
 
-    def finished(self, sequence: Sequence, now_s: float) -> None:
+    def finished(self, sequence: Named, now_s: float) -> None:
         assert sequence.owner in self.first
         assert sequence.owner not in self.end
         self.end[sequence.owner] = now_s
@@ -45,8 +56,8 @@ class Drive:
 
     def __init__(self, engine_spec: EngineSpec) -> None:
         self.record = Record()
-        self.engine = Engine(engine_spec, self.record)
-        self.sequences: dict[int, Sequence] = {}
+        self.engine: Engine[Named] = Engine(engine_spec, self.record)
+        self.sequences: dict[int, Named] = {}
 
     def until(self, at_s: float) -> None:
         """Do all that is due by `at_s`."""
@@ -58,7 +69,7 @@ class Drive:
         self, name: int, at_s: float, prompt: int, output: int, blocks: tuple[int, ...] = (), block_tokens: int = 0
     ) -> None:
         self.until(at_s)
-        self.sequences[name] = Sequence(name, prompt, output, blocks, block_tokens)
+        self.sequences[name] = Named(name, prompt, output, blocks, block_tokens)
         self.engine.submit(self.sequences[name], at_s)
         self.check()
 
@@ -70,7 +81,7 @@ class Drive:
     def check(self) -> None:
         """What holds at any moment."""
         engine = self.engine
-        assert 0 <= engine.kv_tokens
+        assert engine.kv_tokens >= 0
         assert engine.kv_tokens + engine.cached_tokens <= engine.spec.kv_tokens
         assert 0 <= engine.running <= engine.spec.slots
         assert 0 <= engine.decoders <= engine.running
@@ -144,7 +155,7 @@ def test_memory_that_runs_out_sends_the_newest_back() -> None:
 
 
 def test_what_can_never_fit_is_told_beforehand() -> None:
-    engine = Engine(spec(kv_tokens=1000), Record())
+    engine: Engine[Named] = Engine(spec(kv_tokens=1000), Record())
     assert engine.fits(900, 100)
     assert not engine.fits(901, 100)
 
@@ -187,11 +198,13 @@ def test_hung_it_takes_in_and_makes_nothing_then_goes_on_where_it_stood() -> Non
     calm, hung = Drive(spec()), Drive(spec())
     for drive in (calm, hung):
         drive.submit(1, 0.0, prompt=100, output=100)
+        drive.until(0.5)
     hung.engine.hang(0.5)
     assert hung.engine.due_s == inf
-    made = hung.engine.generated_by(0.5)
+    made = hung.engine.generation_tokens
+    assert made == 1 + int((0.5 - 0.015) / 0.0105)
     hung.submit(2, 0.6, prompt=100, output=1)
-    assert hung.engine.generated_by(9.0) == made
+    assert hung.engine.generation_tokens + hung.engine.made_in_jump(9.0) == made
     assert (hung.engine.running, hung.engine.waiting) == (1, 1)
     hung.engine.recover(10.5)
     for drive in (calm, hung):
@@ -229,7 +242,7 @@ def test_a_sample_sees_into_a_jump() -> None:
     drive.submit(1, 0.0, prompt=100, output=100)
     now_s = 0.015 + 20.5 * 0.0105
     drive.until(now_s)
-    assert drive.engine.generated_by(now_s) == 21
+    assert drive.engine.generation_tokens + drive.engine.made_in_jump(now_s) == 21
     assert drive.engine.kv_usage(now_s) == pytest.approx(0.120)
 
 

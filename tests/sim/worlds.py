@@ -31,7 +31,7 @@ def five_regions(
     shares: tuple[float, ...] = (0.3, 0.2, 0.25, 0.1, 0.15),
     **members: Any,
 ) -> Setting:
-    """A chat fleet: `rate_per_s` requests arrive at its five regions by `shares`, each at the edge of its region."""
+    """A chat fleet: `rate_per_s` requests arrive at its regions by `shares`, each at the edge of its region."""
     regions = tuple(Region(name, parse_location(text)) for name, text in FIVE.items())
     truth = PROFILES[profile]
     endpoints = tuple(
