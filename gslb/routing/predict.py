@@ -17,6 +17,9 @@ FRESH_S = 2.0
 _FORGOTTEN_AFTER = 10.0
 """After so many times `stale_after_s` more an endpoint's usual load counts for nothing."""
 
+_DOUBTED_SHARE = 0.25
+"""Of an endpoint's slots at most so many count as filled by others without anybody having told."""
+
 
 class Option:
     """One endpoint as one request would find it. All times in ms; `total_ms` includes the foreign tax. `work` is
@@ -77,6 +80,15 @@ def in_system(view: EndpointView, now_s: float, stale_after_s: float) -> float:
     return view.own.requests + others
 
 
+def _refilled(view: EndpointView, others: float, now_s: float, slots: int) -> float:
+    """Slots that others may have filled since the sample, beyond those they had: as many as they gave back. Without
+    this all edges go for one free slot as soon as one of them tells of it."""
+    if others <= 0.0:
+        return 0.0
+    turned = others * (now_s - view.at_s) * 1000 / view.slot_hold_ms
+    return min(turned, others, _DOUBTED_SHARE * slots)
+
+
 def predict(
     view: EndpointView,
     network_ms: float,
@@ -98,9 +110,9 @@ def predict(
     has_room = True
     if view.state is State.PROBING:
         has_room = own.requests == 0  # a trial is one request
-    elif slots is not None and present >= slots:
+    elif slots is not None and present + _refilled(view, present - own.requests, now_s, slots) >= slots:
         has_room = False
-        queue_ms += (present - slots + 1) * view.slot_hold_ms / slots
+        queue_ms += max(present - slots + 1, 0.0) * view.slot_hold_ms / slots
     elif view.is_kv_full and now_s - view.at_s <= stale_after_s:
         has_room = False
         queue_ms += view.slot_hold_ms / max(present, 1.0)
