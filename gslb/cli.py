@@ -11,6 +11,7 @@ _COMMANDS = {
     "check": "gslb.cli_config:check",
     "schema": "gslb.cli_config:schema",
     "explain": "gslb.cli_explain:explain",
+    "replay": "gslb.cli_replay:replay",
     "demo": "gslb.cli_demo:demo",
     "mock-vllm": "gslb.cli_mock:mock_vllm",
     "status": "gslb.cli_admin:status",
