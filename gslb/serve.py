@@ -70,7 +70,8 @@ def open_recording(path: str, settings: Settings) -> Iterator[Recording]:
     def tell(fault: Exception) -> None:
         _log.error("the recording ends here, the edge serves on: %s", fault)
 
-    with open(path, "w", encoding="utf-8", buffering=_RECORDED_AT_ONCE_BYTES) as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+    with open(descriptor, "w", encoding="utf-8", buffering=_RECORDED_AT_ONCE_BYTES) as file:
         yield Recording(file.write, tell, SystemRandom().getrandbits(64), about)
 
 
