@@ -31,7 +31,7 @@ def settings_of(path: str) -> Settings:
     "--record",
     "record_path",
     metavar="FILE",
-    help="Write down every decision and all it depended on, for `gslb replay`. One worker; about 1 KB and 0.15 ms a request.",
+    help="Write down every decision and all it depended on, for `gslb replay` (one worker; about 1 KB a request).",
 )
 def serve(config_path: str, record_path: str | None) -> None:
     """Run the edge: proxy and admin listeners. SIGHUP reloads, SIGTERM drains."""

@@ -90,7 +90,7 @@ def test_a_place_without_coordinates_gets_the_median() -> None:
 def test_the_prior_is_symmetric_bounded_and_never_below_light(a: Place, b: Place) -> None:
     ab, ba = rtt_prior_ms(a, b), rtt_prior_ms(b, a)
     assert ab == pytest.approx(ba)
-    assert 4.75 <= ab < 700
+    assert 4.75 <= ab < 1200, "with coordinates anywhere, half a world of land at both ends"
     assert is_plausible_rtt(ab, a, b)
 
 
@@ -102,6 +102,7 @@ COUNTRIES = tuple(
 @given(*[st.sampled_from(COUNTRIES)] * 3)
 def test_no_third_country_is_a_shortcut(a: Place, b: Place, c: Place) -> None:
     assert rtt_prior_ms(a, b) <= rtt_prior_ms(a, c) + rtt_prior_ms(c, b)
+    assert rtt_prior_ms(a, b) < 500
 
 
 def test_the_cable_map_is_sound() -> None:
