@@ -12,6 +12,7 @@ from gslb.counters import Counters
 from gslb.proxy.data_path import DataPath
 from gslb.proxy.generation import health_marks
 from gslb.routing.load import OwnLoad
+from gslb.routing.making import Making
 from gslb.routing.router import Router
 from gslb.routing.view import FleetView
 
@@ -19,11 +20,21 @@ from gslb.routing.view import FleetView
 class Edge(ControlPlane):
     """One running gslb. Build it inside the event loop that runs it."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], dice: Random | None = None) -> None:
-        """Raises OSError when the access log cannot be opened."""
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        dice: Random | None = None,
+        making: Making | None = None,
+    ) -> None:
+        """`making` makes the parts that decide, with its own dice (`sim.recording` records them).
+
+        Raises OSError when the access log cannot be opened.
+        """
         dice = dice or Random()
-        super().__init__(settings, environ, FleetView(health_marks(settings), dice=dice), dice)
-        self._data = DataPath(settings, self.fleet, self._own_counters, OwnLoad(), dice, self.observer.probe_now)
+        making = making or Making(dice)
+        super().__init__(settings, environ, making.make(FleetView, health_marks(settings), dice=making.dice), dice)
+        self._data = DataPath(settings, self.fleet, self._own_counters, OwnLoad(), making, self.observer.probe_now)
         self._door = self._data.door
         self._listener = self._data.listener
 

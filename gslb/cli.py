@@ -12,6 +12,7 @@ _COMMANDS = {
     "schema": "gslb.cli_config:schema",
     "explain": "gslb.cli_explain:explain",
     "simulate": "gslb.cli_simulate:simulate",
+    "replay": "gslb.cli_replay:replay",
     "demo": "gslb.cli_demo:demo",
     "mock-vllm": "gslb.cli_mock:mock_vllm",
     "status": "gslb.cli_admin:status",

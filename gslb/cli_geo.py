@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections.abc import Iterator
 from typing import IO
@@ -16,7 +17,8 @@ from rich.table import Table
 from gslb.geo.addresses import parse_address
 from gslb.geo.locate import GeoDatabaseError, Locator, open_database
 from gslb.geo.place import UnknownLocation, parse_location
-from gslb.geo.rtt_prior import network_path, rtt_prior_ms
+from gslb.geo.rtt_prior import network_path
+from gslb.geo.rtt_residual import MeasuredPair, RttResiduals
 from gslb.types import Place
 
 _PAIR_COLUMNS = ("from", "to")
@@ -62,17 +64,26 @@ def ip(addresses: tuple[str, ...], mmdb: str | None, as_json: bool) -> None:
     type=click.File("r", encoding="utf-8-sig"),
     help="Columns from,to; the answer is the same rows with rtt_ms. A dash reads standard input.",
 )
+@click.option(
+    "--measured",
+    metavar="FILE.csv",
+    type=click.File("r", encoding="utf-8-sig"),
+    help="Columns from,to,rtt_ms: round trips you know. What is assumed of others is corrected by them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON: an object, or an array for --pairs.")
-def rtt(from_text: str | None, to_text: str | None, pairs: IO[str] | None, as_json: bool) -> None:
+def rtt(
+    from_text: str | None, to_text: str | None, pairs: IO[str] | None, measured: IO[str] | None, as_json: bool
+) -> None:
     """The round trip in ms that is assumed from FROM to TO until one is measured.
 
     Both are locations as in the configuration: aws:eu-central-1, a city, a country, lat,lon (write -- before a
     negative latitude).
     """
+    if pairs is not None and from_text is not None:
+        raise click.UsageError("--pairs takes the places from its file: leave FROM and TO out")
+    residuals = RttResiduals(_read_measured(measured) if measured is not None else ())
     if pairs is not None:
-        if from_text is not None:
-            raise click.UsageError("--pairs takes the places from its file: leave FROM and TO out")
-        sys.exit(_answer_pairs(pairs, as_json))
+        sys.exit(_answer_pairs(pairs, residuals, as_json))
     if from_text is None or to_text is None:
         raise click.UsageError("two places are needed: gslb geo rtt FROM TO, or --pairs FILE.csv")
     try:
@@ -80,7 +91,7 @@ def rtt(from_text: str | None, to_text: str | None, pairs: IO[str] | None, as_js
     except UnknownLocation as error:
         raise click.ClickException(str(error)) from None
     path = network_path(start, end)
-    rtt_ms = round(rtt_prior_ms(start, end), 1)
+    rtt_ms = round(residuals.corrected_ms(start, end), 1)
     via = path.via if path else ()
     if as_json:
         km = round(path.km) if path else None
@@ -91,12 +102,39 @@ def rtt(from_text: str | None, to_text: str | None, pairs: IO[str] | None, as_js
     )
 
 
-def _answer_pairs(pairs: IO[str], as_json: bool) -> int:
+def _read_measured(file: IO[str]) -> list[MeasuredPair]:
+    """The rows of --measured; all that is wrong with them at once, and then the command ends."""
+    measured: list[MeasuredPair] = []
+    errors: list[str] = []
+    try:
+        for line, (start, end, text) in _rows(file, (*_PAIR_COLUMNS, "rtt_ms")):
+            try:
+                measured.append(MeasuredPair(parse_location(start), parse_location(end), _milliseconds(text)))
+            except ValueError as error:
+                errors.append(f"{file.name}:{line}: {error}")
+    except (ValueError, csv.Error) as error:
+        errors.append(f"{file.name}: {error}")
+    if errors:
+        raise click.ClickException("\n".join(errors))
+    return measured
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        rtt_ms = float(text)
+    except ValueError:
+        rtt_ms = math.nan
+    if not (math.isfinite(rtt_ms) and rtt_ms > 0):
+        raise ValueError(f"column 'rtt_ms': {text!r} is no round trip in ms")
+    return rtt_ms
+
+
+def _answer_pairs(pairs: IO[str], residuals: RttResiduals, as_json: bool) -> int:
     """Print the good rows with their round trips and the bad ones' errors; the exit code."""
     answers: list[tuple[str, str, float]] = []
     errors: list[str] = []
     try:
-        for line, row in _pair_rows(pairs):
+        for line, row in _rows(pairs, _PAIR_COLUMNS):
             places = []
             for column, text in zip(_PAIR_COLUMNS, row, strict=True):
                 try:
@@ -104,7 +142,7 @@ def _answer_pairs(pairs: IO[str], as_json: bool) -> int:
                 except UnknownLocation as error:
                     errors.append(f"{pairs.name}:{line}: column {column!r}: {error}")
             if len(places) == 2:
-                answers.append((*row, round(rtt_prior_ms(*places), 1)))
+                answers.append((row[0], row[1], round(residuals.corrected_ms(*places), 1)))
     except (ValueError, csv.Error) as error:
         errors.append(f"{pairs.name}: {error}")
     if as_json:
@@ -118,17 +156,17 @@ def _answer_pairs(pairs: IO[str], as_json: bool) -> int:
     return 1 if errors else 0
 
 
-def _pair_rows(pairs: IO[str]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Line number and the two texts of each row. A missing cell is an empty text. Raises ValueError for a file
-    that is no UTF-8 or lacks a column, csv.Error for one that is no CSV."""
-    reader = csv.DictReader(pairs, restval="")
-    missing = [name for name in _PAIR_COLUMNS if name not in (reader.fieldnames or ())]
+def _rows(file: IO[str], columns: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Line number and the texts in `columns` of each row. A missing cell is an empty text. Raises ValueError for
+    a file that is no UTF-8 or lacks a column, csv.Error for one that is no CSV."""
+    reader = csv.DictReader(file, restval="")
+    missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         raise ValueError(
-            f"no column {' and no column '.join(map(repr, missing))}: the first line must name from,to"
+            f"no column {' and no column '.join(map(repr, missing))}: the first line must name {','.join(columns)}"
         )
     for row in reader:
-        yield reader.line_num, (row["from"], row["to"])
+        yield reader.line_num, tuple(row[name] for name in columns)
 
 
 def _as_object(address: str, place: Place) -> dict[str, object]:

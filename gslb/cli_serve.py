@@ -27,10 +27,16 @@ def settings_of(path: str) -> Settings:
 
 @click.command()
 @config_option
-def serve(config_path: str) -> None:
+@click.option(
+    "--record",
+    "record_path",
+    metavar="FILE",
+    help="Write down every decision and all it depended on, for `gslb replay` (one worker; about 1 KB a request).",
+)
+def serve(config_path: str, record_path: str | None) -> None:
     """Run the edge: proxy and admin listeners. SIGHUP reloads, SIGTERM drains."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload asked for during the start must not end it
     settings = settings_of(config_path)
     from gslb.serve import serve as run  # after the configuration: a wrong one is told at once
 
-    sys.exit(run(settings))
+    sys.exit(run(settings, record_path))

@@ -31,6 +31,7 @@ from gslb.proxy.data_path import DataPath, Prepared
 from gslb.proxy.generation import health_marks
 from gslb.routing.health import Outcome
 from gslb.routing.load import InFlight
+from gslb.routing.making import Making
 from gslb.state.channel import Channel, Message
 from gslb.state.counts import told_of
 from gslb.state.fleet import FollowingView
@@ -108,8 +109,8 @@ class Worker:
             fleet = self._fleet = FollowingView(health_marks(settings), self._own_load, self._tell_outcome)
             connections = self._table.load(CONNECTIONS_ROW, column)
             self._data = DataPath(
-                settings, fleet, self._counters, connections, Random(), _nothing, columns, self._tenant_load,
-                self._bucket,
+                settings, fleet, self._counters, connections, Making(Random()), _nothing, columns,
+                self._tenant_load, self._bucket,
             )  # fmt: skip
         except REFUSALS as error:
             self._say("failed", problems=problems_of(error, path))

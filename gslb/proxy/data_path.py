@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any
 
 from gslb.config.fields import split_host_port
@@ -23,6 +22,7 @@ from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import log_record
 from gslb.proxy.tls_server import TlsServer
 from gslb.routing.load import InFlight
+from gslb.routing.making import Making
 from gslb.routing.view import FleetView
 from gslb.wire.body_budget import BodyBudget
 
@@ -47,21 +47,22 @@ class DataPath:
         fleet: FleetView,
         counters: Counters,
         connections: InFlight,
-        dice: Random,
+        making: Making,
         on_doubt: Callable[[str], None],
         processes: int = 1,
         tenant_load: Callable[[str], InFlight] | None = None,
         bucket_of: Callable[[str, str], Bucket] | None = None,
     ) -> None:
-        """`connections` counts client connections against the limit; `on_doubt` gets the key of an endpoint that
-        traffic made doubtful; `processes` is how many data paths share the edge's traffic, `tenant_load` where
-        they count a tenant's requests together, `bucket_of` where what it asks for per time.
+        """`connections` counts client connections against the limit; `making` makes the routers; `on_doubt` gets
+        the key of an endpoint that traffic made doubtful; `processes` is how many data paths share the edge's
+        traffic, `tenant_load` where they count a tenant's requests together, `bucket_of` where what it asks for
+        per time.
 
         Raises OSError when the access log cannot be opened.
         """
         loop = asyncio.get_running_loop()
         self._loop = loop
-        self._dice = dice
+        self._making = making
         self._settings = settings
         self._server: asyncio.Server | TlsServer | None = None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -74,7 +75,7 @@ class DataPath:
         )  # fmt: skip
         self._bound_bodies(settings)
         self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)
-        self.listener = Listener(Generation(self.door, settings, self._pools, dice))
+        self.listener = Listener(Generation(self.door, settings, self._pools, making))
 
     # --- configurations -----------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ class DataPath:
             # Made of the same files: the context in use knows its clients' sessions, the new one would not.
             settings = replace(settings, server_tls=self._settings.server_tls)
         pools = build_pools(self._loop, settings, self._pools, self._settings)
-        return Prepared(settings, pools, Generation(self.door, settings, pools, self._dice))
+        return Prepared(settings, pools, Generation(self.door, settings, pools, self._making))
 
     def adopt(self, prepared: Prepared) -> None:
         """Put in force what was prepared last. Cannot fail, so that it holds as a whole."""

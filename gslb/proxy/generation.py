@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from math import ceil
-from random import Random
 from typing import Any
 
 import orjson
@@ -29,6 +28,7 @@ from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
 from gslb.routing.health import HealthMarks
 from gslb.routing.load import InFlight
+from gslb.routing.making import Making
 from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router
 from gslb.routing.rules import Damping, RoutingRules
@@ -107,14 +107,14 @@ def marks_of(health: Health) -> HealthMarks:
 class Generation:
     """One configuration made ready for the data path. Nothing in it changes but caches."""
 
-    def __init__(self, door: Door, settings: Settings, pools: Mapping[str, EndpointPool], dice: Random) -> None:
+    def __init__(self, door: Door, settings: Settings, pools: Mapping[str, EndpointPool], making: Making) -> None:
         config = settings.config
         self.door = door
         self.settings = settings
         self.timeouts = config.timeouts
         self.limits = config.limits
         self.failover = config.routing.failover
-        self.router = Router(routing_rules(settings), settings.residency.deny_reason, dice)
+        self.router = making.make(Router, routing_rules(settings), settings.residency.deny_reason, making.dice)
         self.pools = pools
         budget = config.routing.failover.retry_budget
         self.retry_budget = RetryBudget(budget.share, ceil(budget.floor / door.processes))

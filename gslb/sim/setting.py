@@ -48,7 +48,7 @@ class EngineSpec:
     key: str
     profile: Profile
     slots: int = 64
-    kv_tokens: int = 400_000
+    kv_tokens: int = 1_300_000
     block_tokens: int = 16
     step_tokens: int = 8192
     has_prefix_cache: bool = True

@@ -30,6 +30,7 @@ from gslb.proxy.pool import ConnectFailed, EndpointPool
 from gslb.proxy.record import LogValues, log_record
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.routing.load import OwnLoad
+from gslb.routing.making import Making
 from gslb.routing.view import FleetView
 from gslb.wire.body_budget import BodyBudget
 from tests.support.strict_http import Malformed, Unfinished, answer_in, requests_in
@@ -203,7 +204,7 @@ class World:
             ConcurrencyLimit(counters.tenant_running), ConnectionLimit(), self.body_budget, OwnLoad(),
         )  # fmt: skip
         self.pools = {endpoint.key: Pool(self, endpoint.url) for endpoint in settings.endpoints}
-        self.listener = Listener(Generation(self.door, settings, self.pools, Random(1)))
+        self.listener = Listener(Generation(self.door, settings, self.pools, Making(Random(1))))
         self.client = ClientConnection(self.listener)
         self.transport = Transport(self, self.client)
         self.client.connection_made(cast(asyncio.Transport, self.transport))
@@ -313,7 +314,7 @@ def _edge_stops(world: World, payload: bytes) -> None:
 
 
 def _reloads(world: World, payload: bytes) -> None:
-    world.listener.generation = Generation(world.door, _settings(), world.pools, Random(2))
+    world.listener.generation = Generation(world.door, _settings(), world.pools, Making(Random(2)))
 
 
 _STEPS: dict[bytes, Callable[[World, bytes], None]] = {

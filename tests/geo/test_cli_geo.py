@@ -129,3 +129,31 @@ def test_rtt_pairs_of_a_file_that_is_no_table(tmp_path: Path, content: bytes, me
     result = run("rtt", "--pairs", str(file))
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+def test_rtt_measured_corrects_what_nobody_measured(tmp_path: Path) -> None:
+    known = tmp_path / "known.csv"
+    known.write_text("from,to,rtt_ms\nFrankfurt,Mumbai,140\nFrankfurt,Tokyo,270\nFrankfurt,Virginia,110\n")
+    plain = json.loads(run("rtt", "Frankfurt", "Singapore", "--json").stdout)["rtt_ms"]
+    asked = run("rtt", "Frankfurt", "Singapore", "--measured", str(known), "--json")
+    assert asked.exit_code == 1, "Virginia is no city"
+    known.write_text("from,to,rtt_ms\nFrankfurt,Mumbai,140\nFrankfurt,Tokyo,270\nFrankfurt,New York,105\n")
+    asked = run("rtt", "Frankfurt", "Singapore", "--measured", str(known), "--json")
+    assert json.loads(asked.stdout)["rtt_ms"] > plain
+    far = run("rtt", "Lima", "Santiago", "--measured", str(known))
+    assert far.stdout == run("rtt", "Lima", "Santiago").stdout
+
+
+def test_rtt_measured_names_every_bad_row(tmp_path: Path) -> None:
+    file = tmp_path / "known.csv"
+    file.write_text("from,to,rtt_ms\nTokyo,Lndon,200\nTokyo,London,fast\nTokyo,London,-1\n")
+    result = run("rtt", "Tokyo", "London", "--measured", str(file))
+    assert result.exit_code == 1
+    for line, message in ((2, "Lndon"), (3, "'fast' is no round trip in ms"), (4, "'-1' is no round trip in ms")):
+        assert f"known.csv:{line}: " in result.stderr
+        assert message in result.stderr
+    file.write_text("from,to\nTokyo,London\n")
+    assert (
+        "no column 'rtt_ms': the first line must name from,to,rtt_ms"
+        in run("rtt", "Tokyo", "London", "--measured", str(file)).stderr
+    )

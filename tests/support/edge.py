@@ -22,6 +22,7 @@ from gslb.native import is_native
 from gslb.proxy.exchange import Exchange
 from gslb.proxy.pool import EndpointPool
 from gslb.routing.load import OwnLoad
+from gslb.routing.making import Making
 from tests.support.raw_client import Answer, RawClient, request, until
 
 PLACES = {"eu": "aws:eu-central-1", "us": "aws:us-east-1", "ap": "aws:ap-northeast-1"}
@@ -209,13 +210,17 @@ def _with_log(config: Mapping[str, Any], log_path: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running_edge(
-    config: Mapping[str, Any], directory: Path, environ: Mapping[str, str] | None = None
+    config: Mapping[str, Any],
+    directory: Path,
+    environ: Mapping[str, str] | None = None,
+    making: Making | None = None,
 ) -> AsyncIterator[RunningEdge]:
-    """Start an edge with `config`; check at the end that nothing leaked. `directory` takes its files."""
+    """Start an edge with `config`; check at the end that nothing leaked. `directory` takes its files, `making`
+    makes the parts that decide."""
     config_path, log_path = directory / "gslb.yaml", directory / "access.log"
     config_path.write_text(yaml.safe_dump(_with_log(config, log_path)))
     names = {"ADMIN_TOKEN": ADMIN_TOKEN, **(environ or {})}
-    edge = Edge(load_config(config_path, names), names, Random(7))
+    edge = Edge(load_config(config_path, names), names, Random(7), making)
     running = RunningEdge(edge, config_path, log_path, names)
 
     def counted(*args: Any) -> Exchange:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,10 @@ def open_files_of(pid: int) -> Iterator[str]:
 class GslbProcess:
     """One `gslb serve`. `config` has the ports; the access log goes to `log_path` unless it says otherwise."""
 
-    def __init__(self, config: Mapping[str, Any], directory: Path, name: str = "gslb") -> None:
+    def __init__(
+        self, config: Mapping[str, Any], directory: Path, name: str = "gslb", arguments: Sequence[str] = ()
+    ) -> None:
+        self._arguments = arguments
         self.config_path = directory / f"{name}.yaml"
         self.log_path = directory / "access.log"
         self.output_path = directory / f"{name}.out"
@@ -76,6 +79,7 @@ class GslbProcess:
         with self.output_path.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", "from gslb.cli import main; main()", "serve", "-c", str(self.config_path),
+                *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL, stderr=output, cwd=self.config_path.parent,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "ADMIN_TOKEN": ADMIN_TOKEN},
                 **{"stdout": output, **streams},
