@@ -1,7 +1,8 @@
 """The simulated engine against the mock's: two programs of the same model, written apart, under equal parameters.
 
-The mock adds its time per sequence for each sequence of a step but one, prompts included; the profile for each that
-decodes. So they are close, not equal. Memory is ample: where it runs out the mock goes on, the simulator preempts.
+The mock adds its time per sequence for each sequence of a step but one, prompts included; the profile for each
+that decodes. So they are close, not equal. Memory is ample: where it runs out the mock goes on, the simulator
+preempts.
 """
 
 from __future__ import annotations
@@ -59,9 +60,8 @@ def mock_ttfts_s(mock: MockSettings, jobs: list[Job]) -> list[float]:
 
     def advance(until_s: float) -> None:
         while (due_s := engine.next_event_s()) is not None and due_s <= until_s:
-            for token in engine.advance(due_s):
-                if token.made == 1:
-                    ttfts.append(due_s - jobs[token.work_id].at_s)
+            first = [token.work_id for token in engine.advance(due_s) if token.made == 1]
+            ttfts.extend(due_s - jobs[work_id].at_s for work_id in first)
 
     for job in jobs:
         advance(job.at_s)
