@@ -1,4 +1,4 @@
-"""Laws of a whole world under every policy: all that is offered ends somewhere, nothing leaks, dice decide alone."""
+"""Laws of a whole world under every policy: all that is offered ends, nothing leaks, dice decide alone."""
 
 from __future__ import annotations
 
