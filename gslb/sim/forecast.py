@@ -26,7 +26,8 @@ def first_token_s(
     if engine.is_frozen:
         return inf
     outlook = _Outlook(engine, arrives_s)
-    for one in (*engine.queue(), *before):
+    ahead: list[Sequence] = [*engine.queue(), *before]
+    for one in ahead:
         outlook.admit(one)
     return outlook.admit(request)
 

@@ -26,6 +26,11 @@ class Times:
         self.count = 0
         self.sum_ms = 0.0
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Times) and (self.buckets, self.sum_ms) == (other.buckets, other.sum_ms)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def add(self, ms: float) -> None:
         """Take in one time (below 0.1 ms counts as that)."""
         self.buckets[ceil(log(ms if ms > _LEAST_MS else _LEAST_MS) / _LOG_GROWTH)] += 1
