@@ -140,3 +140,5 @@ class RunResult:
     notes: list[str] = field(default_factory=list)
     is_partial: bool = False
     """The run was interrupted."""
+    load: float | None = None
+    """Offered load as a share of what the fleet can serve, when runs at several loads are compared."""
