@@ -1,4 +1,4 @@
-"""What all drawings share: the picture with its title and description, axes, keys, and how a policy's line looks."""
+"""What all drawings share: the picture with its title and description, axes, keys, and a policy's look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who served whom, and why: home by serving region, and the decisions' reasons. Tables that are drawings as well."""
+"""Who served whom, and why: home by serving region, and the decisions' reasons. Tables that draw as well."""
 
 from __future__ import annotations
 

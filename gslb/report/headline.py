@@ -7,7 +7,7 @@ from gslb.report.wording import count, interval, listed, percent, plural, points
 from gslb.sim.statistics import Summary
 
 OURS = "ttft"
-"""The policy that gslb routes by unless told otherwise: where it does not come first, the page says by how much."""
+"""The policy that gslb routes by unless told otherwise: where it is not first, the page says by how much."""
 
 
 def headline(world: World) -> list[str]:
@@ -42,8 +42,8 @@ def _verdict(ranked: list[PolicyRuns]) -> str:
         )
     level = [runs.policy for runs in ranked if runs is best or _is_level(best, runs)]
     return (
-        f"No clear winner among {listed(level)}: {best.policy} is first, {share}, but its lead over {second.policy} is "
-        f"{points(gap.mean, sign=False)} points ({_confidence(gap, seeds)}). More seeds may tell them apart."
+        f"No clear winner among {listed(level)}: {best.policy} is first, {share}, but its lead over "
+        f"{second.policy} is {points(gap.mean, sign=False)} points ({_confidence(gap, seeds)}). More seeds may tell them apart."
     )
 
 
@@ -84,7 +84,12 @@ def _worst_home(best: PolicyRuns) -> list[str]:
 
 def _caveats(world: World) -> list[str]:
     sentences = []
-    if world.setting is not None and world.setting.synthetic_geography:
+    setting = world.setting
+    if setting is not None and setting.warm_up_s:
+        sentences.append(
+            f"The first {setting.warm_up_s:g} s of each run are not counted; drawings over time show them."
+        )
+    if setting is not None and setting.synthetic_geography:
         sentences.append(
             "Synthetic geography: the trace does not say where its requests came from; places were made up."
         )
@@ -92,8 +97,8 @@ def _caveats(world: World) -> list[str]:
     left_out = sum(runs.left_out for runs in world.policies)
     if partial:
         sentences.append(
-            f"Interrupted: {listed([runs.policy for runs in partial])} finished no run; the figures cover the part "
-            "that was done and are marked partial."
+            f"Interrupted: {listed([runs.policy for runs in partial])} finished no run; the figures cover the "
+            "part that was done and are marked partial."
         )
     if left_out:
         were = "was" if left_out == 1 else "were"

@@ -18,8 +18,8 @@ _LEAST_RISE = 0.002
 
 
 def first_tokens(world: World, looks: dict[str, Look], budgets_ms: Sequence[float], ident: str) -> Markup:
-    """TTFT of each policy as a cumulative share of all requests, so that what got no answer is missing at the top and
-    a line's height at the budget is the policy's goodput."""
+    """TTFT of each policy as a cumulative share of all requests: what got no answer is missing at the top, and a
+    line's height at the budget is the policy's goodput."""
     title = "Time to first token"
     drawn = [runs for runs in world.policies if runs.total.ttft.count]
     if not drawn:

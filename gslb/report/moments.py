@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from gslb.report.scale import time_step_s
 from gslb.sim.result import RunResult
 
-
 RATES = ("offered", "good", "late", "shed", "failed")
 
 

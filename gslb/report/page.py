@@ -12,7 +12,6 @@ from gslb.report.chart import Look, looks
 from gslb.report.figures import PolicyRuns, World, worlds
 from gslb.report.headline import OURS, headline
 from gslb.report.markup import Markup, element
-
 from gslb.report.wording import listed, plural, span
 from gslb.report.world_map import MANY_REGIONS, land, world_map
 from gslb.sim.result import RunResult
@@ -60,10 +59,7 @@ def _overview(found: Sequence[World], look: dict[str, Look]) -> Markup:
     for _, same in groupby(found, key=lambda world: world.scenario):
         loads = [world for world in same if world.load is not None]
         if len(loads) > 1:
-            title = element("h3", scenario)
-            drawings.append(
-                element("div", title, lines.by_load(loads, look, f"load{len(drawings)}"), class_="load")
-            )
+            drawings.append(lines.by_load(loads, look, f"load{len(drawings)}"))
     return element("section", element("ul", *items), element("div", *drawings, class_="pair"))
 
 
@@ -154,9 +150,9 @@ def _made_of(found: Sequence[World]) -> str:
     runs = [run for world in found for policy in world.policies for run in policy.runs]
     if not runs:
         return ""
-    offered = sum(run.total.offered for run in runs)
-    seeds = len({run.seed for run in runs})
-    return f"Simulated by gslb: {plural(len(runs), 'run')}, {plural(seeds, 'seed')}, {plural(offered, 'request')} in all."
+    seeds = plural(len({run.seed for run in runs}), "seed")
+    offered = plural(sum(run.total.offered for run in runs), "request")
+    return f"Simulated by gslb: {plural(len(runs), 'run')}, {seeds}, {offered} in all."
 
 
 def _footer(budgets_ms: Sequence[float]) -> Markup:
@@ -164,10 +160,10 @@ def _footer(budgets_ms: Sequence[float]) -> Markup:
     words = [
         f"Goodput: completed with the first token inside its budget{budget} as seen by the client, of all offered "
         "requests that came to an end. Shed: refused by an edge. Failed: any other end without a whole answer.",
-        "Home: the region nearest to the client. Spilled: completed elsewhere than at home. Cross-region: completed in "
-        "another region than the client’s nearest edge stands in. Held: waited at an edge for room.",
-        "Prefix hits: prompt tokens that an engine had cached. GPU busy: share of simulated time. Cost: prices of the "
-        "whole fleet times simulated hours. Every policy met the same requests for the same seed.",
+        "Home: the region nearest to the client. Spilled: completed elsewhere than at home. Cross-region: completed "
+        "in another region than the client’s nearest edge stands in. Held: waited at an edge for room.",
+        "Prefix hits: prompt tokens that an engine had cached. GPU busy: share of simulated time. Cost: prices of "
+        "the whole fleet times simulated hours. Every policy met the same requests for the same seed.",
     ]
     return element("footer", *(element("p", sentence) for sentence in words))
 

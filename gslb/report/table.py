@@ -72,7 +72,7 @@ def policies(world: World, subject: str) -> Markup:
         row = _Row(runs.total, len(runs.runs), runs.goodput)
         cells = [
             *(column.text(row) for column in _COLUMNS),
-            hundredths(_fleet_busy(runs)),
+            hundredths(_fleet_busy(world, runs)),
             _cost(runs),
             _decision(runs),
         ]
@@ -138,8 +138,10 @@ def _policy_name(runs: PolicyRuns) -> Markup:
     )
 
 
-def _fleet_busy(runs: PolicyRuns) -> float | None:
-    shares = [share for run in runs.runs for share in run.busy_share.values()]
+def _fleet_busy(world: World, runs: PolicyRuns) -> float | None:
+    """The mean over endpoints, or over regions when the fleet is not known."""
+    names = [e.region.name for e in world.setting.endpoints] if world.setting else world.regions
+    shares = [share for name in names if (share := runs.busy_share(name)) is not None]
     return ratio(sum(shares), len(shares))
 
 

@@ -55,27 +55,36 @@ def outcomes(world: World, runs: PolicyRuns, ident: str) -> Markup:
         return empty(title, "The runs hold no timeline.")
     found, x = shades(world.setting, world.duration_s), _time(world)
     top = _top(found, x)
-    bottom, held_top, held_bottom = top + 190, top + 224, top + 276
+    bottom = top + 190
+    last = bottom + 86 if any(slot.held for slot in told) else bottom
     y = linear([rate for slot in told for rate in (slot.ended, slot.offered)], bottom, top)
-    held = linear((slot.held for slot in told), held_bottom, held_top)
     parts: list[str] = [
-        _axis_time(x, top, held_bottom),
+        _axis_time(x, top, last),
         axis_y(y, _LEFT, _RIGHT, lambda rate: f"{rate:,g}", ""),
-        axis_y(held, _LEFT, _RIGHT, lambda number: f"{number:,g}", "", about=2),
         element("line", x1=_LEFT, x2=_RIGHT, y1=bottom, y2=bottom, class_="axis"),
         *_stack(told, x, y),
         element("path", d=path([(x(slot.middle_s), y(slot.offered)) for slot in told]), class_="offered"),
-        element("text", "held at the edges", x=_LEFT, y=held_top - 8, class_="label"),
-        _area(told, [0.0] * len(told), [slot.held for slot in told], x, held, "held", "held at the edges"),
-        bands(found, x, top, held_bottom),
+        *(_held(told, x, last) if last > bottom else []),
+        bands(found, x, top, last),
         names(found, x, top),
     ]
     described = (
         f"Offered, good, late, shed and failed requests per second under {runs.policy}. {_faults_told(found)}"
     )
     note = "Stacked by outcome at the second it was known, mean over seeds. Line: offered."
-    drawing = picture(ident, title, described, WIDTH, held_bottom + 42, *parts)
+    drawing = picture(ident, title, described, WIDTH, last + 42, *parts)
     return figure(title, note, drawing, _outcome_keys(), _slot_table(told))
+
+
+def _held(told: Sequence[Slot], x: Scale, bottom: float) -> list[Markup]:
+    """How many requests wait at the edges, as a low plot of its own down to `bottom`."""
+    numbers = [slot.held for slot in told]
+    y = linear(numbers, bottom, bottom - 52)
+    return [
+        axis_y(y, _LEFT, _RIGHT, lambda number: f"{number:,g}", "", about=2),
+        element("text", "held at the edges", x=_LEFT, y=y.end - 8, class_="label"),
+        _area(told, [0.0] * len(told), numbers, x, y, "held", "held at the edges"),
+    ]
 
 
 def running(world: World, runs: PolicyRuns, ident: str) -> Markup:
