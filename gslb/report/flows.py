@@ -24,7 +24,7 @@ def matrix(world: World, runs: PolicyRuns) -> Markup:
     )
     body = [_home_row(world, runs, home) for home in homes]
     table = element("table", element("thead", head), element("tbody", *body), class_="heat")
-    note = "Percent of the requests of clients at home in the row’s region. Outlined: served at home. A dot: less than 0.5."
+    note = "Percent of the requests of clients at home in the row’s region. Outlined: served at home."
     scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=title)
     return figure(title, note, scroll)
 

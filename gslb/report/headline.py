@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gslb.report.figures import PolicyRuns, World, difference, ended
-from gslb.report.wording import count, interval, listed, percent, plural, points
+from gslb.report.figures import PolicyRuns, World, difference
+from gslb.report.wording import count, listed, percent, plural, points
 from gslb.sim.statistics import Summary
 
 OURS = "ttft"
@@ -43,7 +43,8 @@ def _verdict(ranked: list[PolicyRuns]) -> str:
     level = [runs.policy for runs in ranked if runs is best or _is_level(best, runs)]
     return (
         f"No clear winner among {listed(level)}: {best.policy} is first, {share}, but its lead over "
-        f"{second.policy} is {points(gap.mean, sign=False)} points ({_confidence(gap, seeds)}). More seeds may tell them apart."
+        f"{second.policy} is {points(gap.mean, sign=False)} points ({_confidence(gap, seeds)}). "
+        "More seeds may tell them apart."
     )
 
 
@@ -105,7 +106,7 @@ def _caveats(world: World) -> list[str]:
         sentences.append(f"Interrupted: {plural(left_out, 'unfinished run')} {were} left out.")
     unfinished = sum(runs.total.unfinished for runs in world.policies)
     if unfinished:
-        total = sum(ended(runs.total) + runs.total.unfinished for runs in world.policies)
+        total = sum(runs.total.offered for runs in world.policies)
         sentences.append(
             f"{count(unfinished)} of {count(total)} requests were still under way at the end: not judged."
         )
@@ -117,7 +118,7 @@ def _within_budget(runs: PolicyRuns) -> str:
 
 
 def _mean(runs: PolicyRuns) -> str:
-    return interval(Summary(runs.goodput.mean, None, None)) if runs.goodput else interval(None)
+    return percent(runs.goodput.mean if runs.goodput else None, 2)
 
 
 def _confidence(gap: Summary, seeds: int) -> str:

@@ -158,10 +158,11 @@ def _made_of(found: Sequence[World]) -> str:
 def _footer(budgets_ms: Sequence[float]) -> Markup:
     budget = f" of {listed([span(ms) for ms in budgets_ms])}" if budgets_ms else ""
     words = [
-        f"Goodput: completed with the first token inside its budget{budget} as seen by the client, of all offered "
-        "requests that came to an end. Shed: refused by an edge. Failed: any other end without a whole answer.",
-        "Home: the region nearest to the client. Spilled: completed elsewhere than at home. Cross-region: completed "
-        "in another region than the client’s nearest edge stands in. Held: waited at an edge for room.",
+        f"Goodput: completed with the first token inside its budget{budget}, as seen by the client, of all "
+        "offered requests that came to an end. Shed: refused by an edge. Failed: any other end without a whole "
+        "answer.",
+        "Home: the region nearest to the client. Spilled: completed elsewhere than at home. Cross-region: "
+        "completed in another region than the client’s nearest edge stands in. Held: waited at an edge for room.",
         "Prefix hits: prompt tokens that an engine had cached. GPU busy: share of simulated time. Cost: prices of "
         "the whole fleet times simulated hours. Every policy met the same requests for the same seed.",
     ]

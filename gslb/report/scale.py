@@ -13,7 +13,7 @@ _TIMES_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_80
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps `low..high` onto `start..end` in pixels (`end` may be the smaller). What lies outside is put on the edge."""
+    """Maps `low..high` onto `start..end` in pixels (`end` may be the smaller). Others are put on the edge."""
 
     low: float
     high: float

@@ -45,7 +45,7 @@ def run(
 ) -> RunResult:  # fmt: skip
     """One run in which about `skill` of the requests do well: faster, nearer, not refused."""
     world = world or setting()
-    dice = Random(f"{policy} {seed} {load}")
+    dice = Random(repr((policy, seed, load)))
     names = [region.name for region in world.regions]
     result = RunResult(
         scenario=world.name, policy=policy, seed=seed, simulated_s=world.duration_s / (2 if is_partial else 1),
