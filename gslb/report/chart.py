@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gslb.report.markup import Markup, element, join, number
 from gslb.report.scale import Scale
+from gslb.report.wording import percent
 
 WIDTH = 520
 """Of most drawings: on a phone they shrink to about 0.7, so that 13 px letters stay readable."""
@@ -86,6 +88,12 @@ def axis_y(
     if label:
         parts.append(element("text", label, x=2, y=scale.end - 15, class_="label"))
     return join(parts)
+
+
+def percents(scale: Scale) -> Callable[[float], str]:
+    """How to write shares on that scale: with as many decimals as keep its ticks apart."""
+    step = (scale.high - scale.low) / 5
+    return partial(percent, decimals=0 if step >= 0.008 else 1 if step >= 0.0008 else 2)
 
 
 def line(points: Sequence[Point], look: Look, title: str, series: str | None = None) -> Markup:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gslb.report.chart import WIDTH, Look, Point, axis_x, axis_y, empty, figure, keys, line, picture
+from gslb.report.chart import WIDTH, Look, Point, axis_x, axis_y, empty, figure, keys, line, percents, picture
 from gslb.report.figures import PolicyRuns, World, ended
 from gslb.report.markup import Markup, element, join
 from gslb.report.scale import Scale, linear, logarithmic
 from gslb.report.table import figures_below
-from gslb.report.wording import interval, listed, milliseconds, percent, span
+from gslb.report.wording import interval, listed, milliseconds, span
 from gslb.sim.statistics import Summary
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, WIDTH - 12, 34, 288
+_ASIDE = 2.5
 _LEAST_RISE = 0.002
 """Steps of a distribution below this are not drawn: less than half a pixel."""
 
@@ -25,7 +26,7 @@ def first_tokens(world: World, looks: dict[str, Look], budgets_ms: Sequence[floa
     if not drawn:
         return empty(title, "No request got a first token.")
     ends = [time for runs in drawn for share in (0.001, 0.999) if (time := runs.total.ttft.quantile(share))]
-    x = logarithmic([*ends, *budgets_ms], _LEFT, _RIGHT)
+    x = logarithmic([*ends, *(1.2 * budget for budget in budgets_ms)], _LEFT, _RIGHT)
     y = Scale(0.0, 1.0, _BOTTOM, _TOP)
     parts: list[str] = [
         axis_x(
@@ -35,7 +36,7 @@ def first_tokens(world: World, looks: dict[str, Look], budgets_ms: Sequence[floa
             [(tick, span(tick)) for tick in x.ticks(7)],
             "time to first token, seen by the client",
         ),
-        axis_y(y, _LEFT, _RIGHT, lambda share: percent(share, 0), "share of all requests"),
+        axis_y(y, _LEFT, _RIGHT, percents(y), "share of all requests"),
         *(_budget_mark(x, budget) for budget in budgets_ms),
     ]
     entries = []
@@ -67,15 +68,17 @@ def by_load(worlds: Sequence[World], looks: dict[str, Look], ident: str) -> Mark
     loads = sorted({load for _, load in told})
     names = list(dict.fromkeys(policy for policy, _ in told))
     x = Scale(loads[0], loads[-1] if len(loads) > 1 else loads[0] + 1, _LEFT + 14, _RIGHT - 14)
-    low = min(share.mean if share.low is None else share.low for share in told.values())
+    low = min(0.99, *(share.mean if share.low is None else share.low for share in told.values()))
     y = Scale(max(linear([low, 1.0], 0, 1, low=None).low, 0.0), 1.0, _BOTTOM, _TOP)
     ticks = [(load, f"{load:g}") for load in loads[:: len(loads) // 12 + 1]]
     parts: list[str] = [
         axis_x(x, _TOP, _BOTTOM, ticks, "offered load / what the fleet can serve"),
-        axis_y(y, _LEFT, _RIGHT, lambda share: percent(share, 0), "goodput"),
+        axis_y(y, _LEFT, _RIGHT, percents(y), "goodput"),
     ]
-    for name in reversed(names):
-        series = [(x(load), told[name, load]) for load in loads if (name, load) in told]
+    for index, name in reversed(list(enumerate(names))):
+        # Side by side, so that whiskers at one load do not cover each other.
+        aside = _ASIDE * (index - (len(names) - 1) / 2)
+        series = [(x(load) + aside, told[name, load]) for load in loads if (name, load) in told]
         parts.append(line([(at, y(share.mean)) for at, share in series], looks[name], name, name))
         parts += [_whisker(at, y, share, looks[name], name) for at, share in series]
     drawing = picture(

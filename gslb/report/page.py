@@ -54,7 +54,7 @@ def render(
 
 def _overview(found: Sequence[World], look: dict[str, Look]) -> Markup:
     """All worlds at a glance: one verdict each, and goodput by load where a scenario ran at several."""
-    items = [element("li", element("b", world.title), " – ", headline(world)[0]) for world in found]
+    items = [element("li", element("b", _short(world, found)), ": ", headline(world)[0]) for world in found]
     drawings: list[Markup] = []
     for _, same in groupby(found, key=lambda world: world.scenario):
         loads = [world for world in same if world.load is not None]
@@ -91,8 +91,14 @@ def _section(
 
 
 def _world_switch(found: Sequence[World]) -> Markup:
-    entries = [(world.title, f"w{index}") for index, world in enumerate(found)]
+    entries = [(_short(world, found), f"w{index}") for index, world in enumerate(found)]
     return _switch("In detail", _WORLDS, entries, "w0", "switch worlds")
+
+
+def _short(world: World, found: Sequence[World]) -> str:
+    """A world's title without what all titles share."""
+    is_one_scenario = all(other.scenario == world.scenario for other in found)
+    return f"load {world.load:g}" if is_one_scenario and world.load is not None else world.title
 
 
 def _policy_switch(world: World, subject: str, ident: str) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gslb.report.chart import WIDTH, Look, axis_x, empty, figure, picture
+from gslb.report.chart import WIDTH, Look, axis_x, empty, figure, percents, picture
 from gslb.report.figures import World, difference
 from gslb.report.markup import Markup, element
 from gslb.report.scale import Scale, linear, logarithmic
@@ -42,7 +42,7 @@ def goodput(world: World, looks: dict[str, Look], ident: str) -> Markup:
     if not rows:
         return empty(title, "No request came to an end.")
     scale = _share_scale(rows)
-    ticks = [(value, percent(value, _decimals(scale))) for value in scale.ticks(3)]
+    ticks = [(value, percents(scale)(value)) for value in scale.ticks(3)]
     note = (
         "Share of requests that got their first token within the budget, whole answers only. "
         "Dot: mean over seeds, bar: 95 % interval (of a single seed: Wilson’s). In brackets: points to the best."
@@ -80,11 +80,6 @@ def _share_scale(rows: Sequence[_Row]) -> Scale:
     spread = max(high - low, 0.002)
     scale = linear([max(0.0, low - spread * 0.05), min(1.0, high)], left, right, low=None)
     return Scale(scale.low, min(scale.high, 1.0), left, right)
-
-
-def _decimals(scale: Scale) -> int:
-    step = (scale.high - scale.low) / 3
-    return 0 if step >= 0.01 else 1 if step >= 0.001 else 2
 
 
 def _drawn(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gslb.report.chart import WIDTH, Look, axis_x, axis_y, empty, figure, keys, line, path, picture
+from gslb.report.chart import WIDTH, Look, axis_x, axis_y, empty, figure, keys, line, path, percents, picture
 from gslb.report.figures import PolicyRuns, World
 from gslb.report.markup import Markup, element
 from gslb.report.moments import RATES, Slot, coarser
 from gslb.report.scale import Scale, linear, time_step_s
 from gslb.report.shades import LANE, Shade, bands, lanes, names, shades
 from gslb.report.table import figures_below
-from gslb.report.wording import listed, named, percent
+from gslb.report.wording import listed, named
 
 _LEFT, _RIGHT = 52, WIDTH - 12
 _STRIP_LEFT = 132
@@ -36,7 +36,7 @@ def over_time(world: World, looks: dict[str, Look], ident: str) -> Markup:
     bottom = top + 250
     y = Scale(max(0.0, min(0.9, linear([min(shares), 1.0], 0, 1, low=None).low)), 1.0, bottom, top)
     parts: list[str] = [bands(found, x, top, bottom), _axis_time(x, top, bottom)]
-    parts.append(axis_y(y, _LEFT, _RIGHT, lambda share: percent(share, 0), ""))
+    parts.append(axis_y(y, _LEFT, _RIGHT, percents(y), ""))
     for policy, told in reversed(known.items()):
         parts.append(line([(x(at), y(share)) for at, share in told], looks[policy], policy, policy))
     parts.append(names(found, x, top))

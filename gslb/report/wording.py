@@ -61,7 +61,7 @@ def interval(summary: Summary | None, unit: str = " %") -> str:
         return UNKNOWN
     margin = summary.margin
     text = f"{100 * summary.mean:.2f}{unit}"
-    return text if margin is None else f"{text} ± {points(margin, sign=False)}"
+    return text if margin is None else f"{text} ± {100 * margin:.2f}"
 
 
 def listed(names: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.report.labels import Box, Label, place_labels
@@ -25,6 +25,7 @@ def test_twenty_regions_of_which_some_are_close() -> None:
     assert any(label.leader is not None for label in labels)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 720), st.floats(0, 248)), max_size=12))
 def test_every_name_is_placed_and_inside(points: list[tuple[float, float]]) -> None:
     spots = {f"r{index}": point for index, point in enumerate(points)}

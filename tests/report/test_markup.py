@@ -6,12 +6,13 @@ from math import inf, nan
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.report.markup import Markup, element, join, number
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_any_text_survives_as_text(child: str, attribute: str) -> None:
     told = ElementTree.fromstring(element("p", child, title=attribute))

@@ -70,6 +70,16 @@ def without_timeline() -> list[RunResult]:
     return [result]
 
 
+def flawless() -> list[RunResult]:
+    results = [
+        run(policy, seed, load=load) for policy in ("ttft", "gorgo") for seed in (1, 2) for load in (0.5, 0.7)
+    ]
+    for result in results:
+        result.total.good = result.total.completed = result.total.offered
+        result.total.shed = result.total.failed = 0
+    return results
+
+
 def strange_figures() -> list[RunResult]:
     result = run()
     result.cost, result.busy_share["us-east"], result.decision_s, result.wall_s = nan, inf, nan, 0.0
@@ -94,6 +104,7 @@ CASES: dict[str, tuple[list[RunResult], list[Setting]]] = {
     "partial": ([run(seed=1, is_partial=True), run("nearest"), run("nearest", 2, is_partial=True)], [setting()]),
     "none was served": ([run(skill=-200.0)], [setting()]),
     "no timeline": (without_timeline(), [setting()]),
+    "nothing went wrong": (flawless(), [setting()]),
     "strange figures": (strange_figures(), [setting()]),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, isclose, nan
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.report.scale import Scale, linear, logarithmic, time_step_s
@@ -13,6 +13,7 @@ from gslb.report.scale import Scale, linear, logarithmic, time_step_s
 FIGURES = st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=20)
 
 
+@settings(deadline=None)
 @given(FIGURES, st.booleans())
 def test_a_linear_scale_holds_its_values(values: list[float], is_from_zero: bool) -> None:
     scale = linear(values, 0.0, 100.0, low=0.0 if is_from_zero else None)
@@ -25,6 +26,7 @@ def test_a_linear_scale_holds_its_values(values: list[float], is_from_zero: bool
     assert all(scale.low - slack <= tick <= scale.high + slack for tick in ticks)
 
 
+@settings(deadline=None)
 @given(FIGURES)
 def test_a_log_scale_holds_its_values(values: list[float]) -> None:
     scale = logarithmic(values, 0.0, 100.0)
@@ -35,6 +37,7 @@ def test_a_log_scale_holds_its_values(values: list[float]) -> None:
     assert ticks == sorted(set(ticks))
 
 
+@settings(deadline=None)
 @given(FIGURES, st.booleans())
 def test_greater_values_are_never_drawn_lower(values: list[float], is_log: bool) -> None:
     scale = logarithmic(values, 0.0, 100.0) if is_log else linear(values, 0.0, 100.0)
