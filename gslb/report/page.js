@@ -1,4 +1,7 @@
+// Without this script everything is shown, one part after the other.
 document.body.classList.remove('still');
+
+// Each group of buttons shows the panel of the one that is down.
 for (const group of document.querySelectorAll('.switch')) {
   const show = () => {
     const wanted = group.querySelector('input:checked').value;
@@ -9,6 +12,8 @@ for (const group of document.querySelectorAll('.switch')) {
   group.addEventListener('change', show);
   show();
 }
+
+// Pointing at a line or its key lights up both; a click keeps it so.
 for (const figure of document.querySelectorAll('figure')) {
   let kept = null;
   const pick = (name) => {
@@ -21,7 +26,15 @@ for (const figure of document.querySelectorAll('figure')) {
     const name = part.dataset.series;
     part.addEventListener('mouseenter', () => pick(name));
     part.addEventListener('mouseleave', () => pick(kept));
-    part.addEventListener('click', () => { kept = kept === name ? null : name; pick(kept); });
-    part.addEventListener('keydown', (event) => { if (event.key === 'Enter') { part.dispatchEvent(new Event('click')); } });
+    const keep = () => {
+      kept = kept === name ? null : name;
+      pick(kept);
+    };
+    part.addEventListener('click', keep);
+    part.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter') {
+        keep();
+      }
+    });
   }
 }
