@@ -90,7 +90,8 @@ class PolicyRuns:
 
 @dataclass(frozen=True)
 class World:
-    """One scenario at one load, and every policy that ran in it, the best goodput first (bounds among them).
+    """One scenario at one load, and every policy that ran in it: the best goodput first, bounds among them, and
+    those that finished no run last.
 
     `setting` is None when the caller did not hand it in: no map, no faults."""
 
@@ -167,7 +168,7 @@ def _policies(results: Sequence[RunResult]) -> tuple[PolicyRuns, ...]:
     for policy, runs in by_policy.items():
         whole = [run for run in runs if not run.is_partial]
         found.append(PolicyRuns(policy, tuple(whole or runs), len(runs) - len(whole) if whole else 0))
-    return tuple(sorted(found, key=lambda runs: -runs.goodput.mean if runs.goodput else 0.0))
+    return tuple(sorted(found, key=lambda runs: (runs.is_partial, -runs.goodput.mean if runs.goodput else 0.0)))
 
 
 def _goodput(tallies: Sequence[Tally]) -> Summary | None:

@@ -16,7 +16,8 @@ def headline(world: World) -> list[str]:
     if not ranked:
         return ["No request came to an end: there is nothing to compare.", *_caveats(world)]
     best = ranked[0]
-    sentences = [_verdict(ranked), *_ours(ranked), *_bound(world, best), *_worst_home(best)]
+    whole = [runs for runs in ranked if not runs.is_partial] or ranked
+    sentences = [_verdict(whole), *_ours(ranked), *_bound(world, best), *_worst_home(best)]
     return [*sentences, *_caveats(world)]
 
 
@@ -24,7 +25,7 @@ def _verdict(ranked: list[PolicyRuns]) -> str:
     best = ranked[0]
     share = _within_budget(best)
     if len(ranked) == 1:
-        return f"{best.policy}: {share}. It ran alone, so there is nothing to compare it with."
+        return f"{best.policy}: {share}. No other policy finished a run to compare it with."
     second = ranked[1]
     compared = difference(best, second)
     if compared is None or best.is_partial:
@@ -35,7 +36,7 @@ def _verdict(ranked: list[PolicyRuns]) -> str:
             f"{best.policy} came first: {share}, {points(gap.mean, sign=False)} points more than {second.policy}. "
             "One seed cannot tell whether that is chance."
         )
-    if gap.is_sure:
+    if gap.is_sure and gap.mean > 0:
         return (
             f"{best.policy} won: {share}, {points(gap.mean, sign=False)} points more than the next best, "
             f"{second.policy} ({_confidence(gap, seeds)})."

@@ -56,6 +56,8 @@ def prediction_error(world: World, looks: dict[str, Look], ident: str) -> Markup
     title = "Prediction error"
     rows = []
     for runs in world.policies:
+        if runs.is_bound:
+            continue
         errors = runs.total.prediction_error
         half, most = errors.quantile(0.5), errors.quantile(0.9)
         if half is not None and most is not None:

@@ -7,21 +7,24 @@ from dataclasses import dataclass
 
 from gslb.report.markup import Markup, element, join
 from gslb.report.scale import Scale
+from gslb.report.wording import listed
 from gslb.sim.setting import Fault, Setting
 
 LANE = 22
 """Height of one row of names above a plot."""
+_FEW = 2
+"""So many targets of one fault are named one by one."""
 _LETTER = 7.0
 """Mean width of a letter of 12 px, to tell which names would run into each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """One fault on the page. `region` is where its target stands (its own name when no region is known),
-    `noticed_s` when it was announced, which is its start without a notice."""
+    """What broke in one way at one time. `regions` are those its targets stand in (a target's own name when its
+    region is not known), `noticed_s` when it was announced: without a notice, as it starts."""
 
     name: str
-    region: str
+    regions: tuple[str, ...]
     noticed_s: float
     start_s: float
     end_s: float
@@ -31,7 +34,12 @@ def shades(setting: Setting | None, duration_s: float) -> list[Shade]:
     """The faults that fall into the run, by start."""
     if setting is None:
         return []
-    found = [_shade(fault, setting, duration_s) for fault in setting.faults if fault.at_s < duration_s]
+    alike: dict[tuple[str, float, float, float, float], list[Fault]] = {}
+    for fault in setting.faults:
+        if fault.at_s < duration_s:
+            key = (fault.kind, fault.at_s, fault.until_s, fault.factor, fault.notice_s)
+            alike.setdefault(key, []).append(fault)
+    found = [_shade(faults, setting, duration_s) for faults in alike.values()]
     return sorted(found, key=lambda shade: shade.start_s)
 
 
@@ -74,15 +82,21 @@ def _stretch(shade: Shade, x: Scale, top: float, bottom: float, kind: str, notic
     return element("g", *parts)
 
 
-def _shade(fault: Fault, setting: Setting, duration_s: float) -> Shade:
-    homes = (e.region.name for e in setting.endpoints if fault.target in (e.key, e.node))
-    is_region = any(region.name == fault.target for region in setting.regions)
-    region = fault.target if is_region else next(homes, fault.target)
-    slower = f" ×{fault.factor:g}" if fault.factor != 1.0 else ""
-    name = f"{fault.kind.replace('_', ' ')}{slower}: {fault.target}"
-    return Shade(
-        name, region, max(0.0, fault.at_s - fault.notice_s), max(0.0, fault.at_s), min(fault.until_s, duration_s)
-    )
+def _shade(faults: Sequence[Fault], setting: Setting, duration_s: float) -> Shade:
+    first, targets = faults[0], [fault.target for fault in faults]
+    regions = tuple(dict.fromkeys(_region_of(target, setting) for target in targets))
+    where = listed(targets) if len(targets) <= _FEW else f"{len(targets)} in {listed(list(regions))}"
+    slower = f" ×{first.factor:g}" if first.factor != 1.0 else ""
+    name = f"{first.kind.replace('_', ' ')}{slower}: {where}"
+    start_s, noticed_s = max(0.0, first.at_s), max(0.0, first.at_s - first.notice_s)
+    return Shade(name, regions, noticed_s, start_s, min(first.until_s, duration_s))
+
+
+def _region_of(target: str, setting: Setting) -> str:
+    """The region of a fault's target: it may be one itself, an endpoint or a node."""
+    if any(region.name == target for region in setting.regions):
+        return target
+    return next((e.region.name for e in setting.endpoints if target in (e.key, e.node)), target)
 
 
 def _told(shade: Shade) -> str:

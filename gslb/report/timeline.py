@@ -103,7 +103,7 @@ def running(world: World, runs: PolicyRuns, ident: str) -> Markup:
         y = Scale(0.0, most, top + strip * (index + 1), top + strip * index + 4)
         numbers = [slot.running.get(name, 0.0) for slot in told]
         parts.append(_area(told, [0.0] * len(told), numbers, x, y, "good", named(name)))
-        parts.append(bands([shade for shade in found if shade.region == name], x, y.end, y.start))
+        parts.append(bands([shade for shade in found if name in shade.regions], x, y.end, y.start))
         parts += _strip_words(named(name), f"{max(numbers):,.0f}", y.start)
         peaks.append(f"{named(name)} {max(numbers):,.0f}")
     parts.append(names(found, x, top))

@@ -48,7 +48,7 @@ def test_one_seed_claims_nothing() -> None:
 
 
 def test_one_policy_has_nothing_to_beat() -> None:
-    assert told(scored("ttft", [0.98, 0.97]))[0].endswith("It ran alone, so there is nothing to compare it with.")
+    assert told(scored("ttft", [0.98, 0.97]))[0].endswith("No other policy finished a run to compare it with.")
 
 
 def test_unequal_seeds_are_not_compared() -> None:
@@ -83,6 +83,15 @@ def test_what_must_be_known_beside_it() -> None:
     assert "1 unfinished run was left out" in text
     assert "7 of 2,000 requests were still under way" in text
     assert "first 20 s" in text
+
+
+def test_what_was_interrupted_does_not_lead() -> None:
+    results = scored("near_room", [1.0]) + scored("ttft", [0.98, 0.98]) + scored("gorgo", [0.9, 0.9])
+    results[0].is_partial = True
+    assert told(results)[0].startswith("ttft won: 98.00 %")
+    for result in results:
+        result.is_partial = True
+    assert told(results)[0].startswith("near_room is ahead: 100.00 %")
 
 
 def test_nothing_ended() -> None:
