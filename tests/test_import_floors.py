@@ -39,6 +39,7 @@ FLOORS: dict[str, int] = {
     "gslb.observe": 4,
     "gslb.admin": 4,
     "gslb.mock": 4,
+    "gslb.report": 4,
     "gslb.control": 5,
     "gslb.app": 5,
     "gslb.supervisor": 5,
@@ -58,7 +59,7 @@ FLOORS: dict[str, int] = {
 PURE = (
     "gslb.types", "gslb.clock", "gslb.counters", "gslb.errors", "gslb.config.schema", "gslb.config.units",
     "gslb.config.fields", "gslb.geo", "gslb.wire", "gslb.policy", "gslb.routing",
-    "gslb.sim",
+    "gslb.sim", "gslb.report",
 )  # fmt: skip
 
 IMPURE_MODULES = frozenset({"asyncio", "socket", "threading", "logging", "time"})

@@ -6,7 +6,7 @@ from math import isclose
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.sim.statistics import Summary, paired, share, summarise
@@ -64,6 +64,7 @@ def test_wilsons_interval(hits: int, of: int, low: float, high: float) -> None:
     assert isclose(got.high, high, abs_tol=1e-4)
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_the_mean_lies_within_and_order_does_not_matter(values: list[float]) -> None:
     got = summarise(values)
@@ -76,6 +77,7 @@ def test_the_mean_lies_within_and_order_does_not_matter(values: list[float]) -> 
     assert isclose(again.mean, got.mean, rel_tol=1e-9, abs_tol=1e-6)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 1000))
 def test_a_share_stays_a_share(hits: int, of: int) -> None:
     got = share(min(hits, of), of)
