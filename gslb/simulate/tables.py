@@ -45,7 +45,7 @@ def _heading(document: Document) -> str:
 def _table(first: str, titles: tuple[str, ...], name: str | None = None) -> Table:
     """Narrow enough for 80 columns."""
     table = Table(
-        title=name, title_justify="left", title_style="bold", box=box.SIMPLE, collapse_padding=True, pad_edge=False
+        title=name, title_justify="left", title_style="bold", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False
     )
     table.add_column(first, no_wrap=True)
     for title in titles:
