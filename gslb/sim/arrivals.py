@@ -9,7 +9,8 @@ that counts expected arrivals instead of seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from heapq import heappop, heappush, merge
 from random import Random
 
@@ -21,9 +22,9 @@ from gslb.types import UNKNOWN_PLACE
 Gaps = Callable[[Random], float]
 """Draws the gap between two arrivals, 1 on average."""
 
-_LEAD_SPANS = 3.0
+_LEAD_SPANS = 6.0
 """Conversations begin so many mean spans before the run, so that it starts in the middle of things."""
-_SAMPLED = 500
+_SAMPLED = 3000
 _MOST_BLOCKS = 1 << 20
 _MOST_CONVERSATIONS = 1 << 40
 
@@ -111,8 +112,7 @@ class Talk:
 
 def conversations(demand: Demand, talk: Talk, dice: Random) -> Iterator[Ask]:
     """Requests of conversations. Some are in the middle of theirs when the run begins."""
-    sampled = list(_sample(talk))
-    mean_turns = len(sampled) / _SAMPLED
+    mean_turns = len(typical_lengths(talk)) / _SAMPLED
     count = len(demand.crowds)
     streams = [
         _conversations_of(crowd, range(index, _MOST_CONVERSATIONS, count), mean_turns, demand, talk, Random(seed))
@@ -174,14 +174,12 @@ def _longer(blocks: tuple[int, ...], number: int, system: int, prompt_tokens: in
     )
 
 
-def _sample(talk: Talk) -> Iterator[Ask]:
-    """All requests of some conversations, always the same ones."""
+@cache
+def typical_lengths(talk: Talk) -> Sequence[tuple[int, int]]:
+    """(prompt, output) tokens of the requests of some conversations, always the same ones, for reckoning a fleet's
+    capacity and how many requests a conversation has."""
     dice = Random(0)
     nobody = Client(UNKNOWN_PLACE, "", 1.0)
-    for number in range(_SAMPLED):
-        yield from _turns(number, nobody, 0.0, 0.0, talk, dice)
-
-
-def typical_lengths(talk: Talk) -> list[tuple[int, int]]:
-    """(prompt, output) tokens of the requests of some conversations, for reckoning a fleet's capacity."""
-    return [(ask.prompt_tokens, ask.output_tokens) for ask in _sample(talk)]
+    whole = replace(talk, block_tokens=talk.most_tokens + 1)  # no blocks: nobody looks at them
+    talks = (_turns(number, nobody, 0.0, 0.0, whole, dice) for number in range(_SAMPLED))
+    return [(ask.prompt_tokens, ask.output_tokens) for turns in talks for ask in turns]

@@ -87,13 +87,13 @@ _CSV_FORMATS = (
 
 def _read_csv(first: tuple[int, str], lines: Iterator[tuple[int, str]], filename: str) -> Iterator[Row]:
     number, header = first
-    names = [name.strip() for name in _fields(header)]
+    names = [name.strip() for name in _fields(header, filename, number)]
     form = _csv_format(names, filename, number)
     time, prompt, output = (names.index(name) for name in form.needed)
     session = names.index(form.session) if form.session in names else None
     seconds_of = _Dates().seconds if form.has_dates else _numbers(TraceClock(1.0))
     for number, line in lines:
-        fields = _fields(line)
+        fields = _fields(line, filename, number)
         if len(fields) != len(names):
             message = f"{len(fields)} fields where the first line names {len(names)}: was the file cut here?"
             raise TraceError(filename, number, 1, "", message)
@@ -112,8 +112,13 @@ def _read_csv(first: tuple[int, str], lines: Iterator[tuple[int, str]], filename
         yield Row(at_s, prompt_tokens, output_tokens, session=chat, client=chat)
 
 
-def _fields(line: str) -> Sequence[str]:
-    return next(csv.reader([line])) if '"' in line else line.split(",")
+def _fields(line: str, filename: str, number: int) -> Sequence[str]:
+    if '"' not in line:
+        return line.split(",")
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise TraceError(filename, number, 1, "", f"this is no CSV: {error}") from None
 
 
 def _csv_format(names: Sequence[str], filename: str, line: int) -> _CsvFormat:

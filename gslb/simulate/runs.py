@@ -170,7 +170,8 @@ class _Crew:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, self._trial), daemon=True)
-        process.start()
+        with _deaf():
+            process.start()
         theirs.close()
         worker = self._workers[ours] = _Worker(process, ours)
         return worker
@@ -215,10 +216,19 @@ class _Crew:
             self._listen(_LOOK_S)
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started meanwhile ignore Ctrl-C from their first instruction on: a terminal sends it to all."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _serve(pipe: Connection, trial: Trial) -> None:
     """A worker process: jobs come in, shares done and results go out. Anything that comes in during a run means
     that it shall stop."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         runner = _Runner(trial)
 

@@ -44,9 +44,7 @@ def _heading(document: Document) -> str:
 
 def _table(first: str, titles: tuple[str, ...], name: str | None = None) -> Table:
     """Narrow enough for 80 columns."""
-    table = Table(
-        title=name, title_justify="left", title_style="bold", box=box.SIMPLE, collapse_padding=True, pad_edge=False
-    )
+    table = Table(title=name, title_justify="left", title_style="bold", box=box.SIMPLE, padding=0)
     table.add_column(first, no_wrap=True)
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
@@ -68,7 +66,7 @@ def _outcomes(policies: Mapping[str, Any]) -> Table:
 
 def _means(policies: Mapping[str, Any]) -> Table:
     """How it came about, and what it took."""
-    titles = ("spill %", "cross %", "prefix hit %", "busy %", "held p99", "error %", "cost", "us each")
+    titles = ("spill %", "cross %", "cached %", "busy %", "held p99", "error %", "cost", "us each")
     table = _table("policy", titles)
     for name, told in policies.items():
         table.add_row(
