@@ -14,6 +14,7 @@ from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.routing.fences import ResidencyRule, fence
 from gslb.routing.health import State
 from gslb.routing.load import Gate
+from gslb.routing.panic import live_share, without_slow_start
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
 from gslb.routing.refusal import (
@@ -65,12 +66,12 @@ class Decision:
 class Candidates:
     """What one kind of client may use: kept while the roster stands.
 
-    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint. Without tiers
-    `refusal` says why.
+    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint; the others when
+    nothing is left of the first, or has room while it `is_panic`. Without tiers `refusal` says why.
     """
 
     __slots__ = (
-        "dropped", "home", "least_rate_ms", "live_tiers", "place", "refusal", "tiers", "to_edge_ms",
+        "dropped", "home", "is_panic", "least_rate_ms", "live_tiers", "place", "refusal", "tiers", "to_edge_ms",
     )  # fmt: skip
 
     def __init__(self, place: Place, dropped: list[Dropped]) -> None:
@@ -78,6 +79,7 @@ class Candidates:
         self.dropped = dropped
         self.tiers: list[Tier] = []
         self.live_tiers = 0
+        self.is_panic = False
         self.home = ""
         self.to_edge_ms = 0.0
         self.least_rate_ms = 0.0
@@ -147,18 +149,20 @@ class Router:
         self._turn += 1
         slate = self._slate(candidates, facts, snapshot, now_s, tried, avoided)
         for number, tier in enumerate(candidates.tiers):
-            if number == candidates.live_tiers and (slate.seen or avoided):
+            if number == candidates.live_tiers and (avoided or (slate.seen and not candidates.is_panic)):
                 break  # well endpoints exist, only full or avoided: the ejected are not the answer to that
             slate.tier = tier
             choice = self._policy(slate)
             if choice is not None:
                 return self._decided(choice, candidates, facts, slate, bool(tried))
+        ramping = without_slow_start(slate.seen, now_s, self.rules.stale_after_s)
+        if ramping is not None:
+            return self._decided(ramping, candidates, facts, slate, bool(tried))
         if slate.seen and self.rules.holds and not tried:
             return hold_for_room(slate.seen, candidates.home)
         waiting = [option for option in slate.seen if not option.is_capped]
         if waiting:
-            # One trial at a time: a busy probing endpoint waits behind the full ones, however short its queue.
-            best = min(waiting, key=lambda o: (o.view.state is State.PROBING, o.predicted_ms))
+            best = min(waiting, key=_by_wait)
             return self._decided(best, candidates, facts, slate, bool(tried))
         if slate.seen:
             return refuse_saturated(slate.seen, candidates.home)
@@ -202,7 +206,7 @@ class Router:
         entries = [entry for tier in candidates.tiers for entry in tier.entries]
         options = [option for entry in entries if (option := slate.option(entry)) is not None]
         dropped = list(candidates.dropped)
-        if candidates.live_tiers:
+        if candidates.live_tiers and not candidates.is_panic:
             ill = [option for option in options if option.view.suspicion >= _LAST_RESORT]
             options = [option for option in options if option.view.suspicion < _LAST_RESORT]
             dropped += [_drop_ill(option.view) for option in ill]
@@ -257,6 +261,7 @@ class Router:
         near_equal_ms = self.rules.damping.near_equal_ms
         candidates.tiers = [Tier(by_group[group], near_equal_ms) for group in order]
         candidates.live_tiers = sum(1 for suspicion, _ in order if suspicion < _LAST_RESORT)
+        candidates.is_panic = live_share(allowed) < self.rules.panic_below
         return candidates
 
     def _network_ms(self, place: Place, to_edge_ms: float, view: EndpointView) -> float:
@@ -296,6 +301,13 @@ def _live_by_region(snapshot: Snapshot) -> dict[str, list[int]]:
     return live
 
 
+def _by_wait(option: Option) -> tuple[bool, bool, float]:
+    """One trial at a time: a busy probing endpoint waits behind the full ones, however short its queue. So do the
+    ejected that a panic let in."""
+    view = option.view
+    return view.state is State.PROBING, view.suspicion >= _LAST_RESORT, option.predicted_ms
+
+
 def _why_foreign(slate: Slate) -> str:
     """What the policy saw at home before it went elsewhere."""
     at_home = [option for option in slate.seen if option.view.endpoint.region.name == slate.home]
@@ -314,6 +326,8 @@ def _ranked(option: Option, slate: Slate) -> Ranked:
     view = option.view
     region = view.endpoint.region.name
     notes = [] if view.suspicion == 0 else [view.state.value]
+    if view.share < 1.0:
+        notes.append(f"slow start at {view.share:.0%}")
     if option.tax_ms and slate.gate_is_shut(region):
         notes.append("gate shut")
     return Ranked(
