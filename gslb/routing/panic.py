@@ -19,7 +19,7 @@ last resort is left of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from gslb.routing.health import State
 from gslb.routing.predict import Option, in_system
@@ -43,16 +43,17 @@ def live_share(views: Sequence[EndpointView]) -> float:
     return live / total if total else 1.0
 
 
-def without_slow_start(seen: Iterable[Option], now_s: float, stale_after_s: float) -> Option | None:
+def without_slow_start(seen: Sequence[Option], now_s: float, stale_after_s: float) -> Option | None:
     """The quickest of `seen`, none of which has room, that would have it but for its slow start; None while one of
     them is in use without."""
-    in_use = [option for option in seen if option.view.state not in _OUT]
-    if any(option.view.share >= 1.0 for option in in_use):
-        return None
+    for option in seen:
+        if option.view.share >= 1.0 and option.view.state not in _OUT:
+            return None
     free = [
         option
-        for option in in_use
-        if not (option.is_capped or option.view.is_kv_full)
+        for option in seen
+        if option.view.state not in _OUT
+        and not (option.is_capped or option.view.is_kv_full)
         and option.view.all_slots is not None
         and in_system(option.view, now_s, stale_after_s) < option.view.all_slots
     ]
