@@ -25,7 +25,7 @@ HOT_ROOMS = (
     "routing/affinity", "routing/fences", "routing/health", "routing/hit_rate", "routing/learn", "routing/load",
     "routing/policies", "routing/predict", "routing/prefix_index", "routing/priorities", "routing/refusal",
     "routing/rendezvous", "routing/retry_budget", "routing/router", "routing/rules", "routing/sessions",
-    "routing/slate", "routing/view",
+    "routing/slate", "routing/success_ratio", "routing/view",
     "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
     "proxy/exchange", "proxy/failure", "proxy/generation", "proxy/hedge", "proxy/listener", "proxy/next_endpoint",

@@ -12,7 +12,8 @@ Policy = Callable[[Slate], Option | None]
 
 
 def lighter_of_two(options: Sequence[Option], dice: Random) -> Option:
-    """Two at random, the one with fewer own requests: spreads evenly without a global minimum to herd to.
+    """Two at random, the one with fewer own requests for its share: spreads evenly without a global minimum to
+    herd to.
 
     Power of two choices, Mitzenmacher 2001.
     """
@@ -21,8 +22,13 @@ def lighter_of_two(options: Sequence[Option], dice: Random) -> Option:
         return options[0]
     i = int(dice.random() * count)
     j = int(dice.random() * (count - 1))
-    first, second = options[i], options[j + (j >= i)]
-    return second if second.view.own.requests < first.view.own.requests else first
+    return _lighter(options[i], options[j + (j >= i)])
+
+
+def _lighter(first: Option, second: Option) -> Option:
+    """The one with fewer own requests; one in slow start is heavier by as much as its share is less."""
+    one, other = first.view, second.view
+    return second if (other.own.requests + 1) * one.share < (one.own.requests + 1) * other.share else first
 
 
 def ttft(slate: Slate) -> Option | None:
@@ -58,7 +64,7 @@ def _one_of_front(slate: Slate) -> Option | None:
         return None
     if not (slate.is_known(first) and slate.is_known(second)):
         return None
-    choice = second if second.view.own.requests < first.view.own.requests else first
+    choice = _lighter(first, second)
     budget_ms = slate.facts.budget_ms
     return choice if budget_ms is None or choice.total_ms <= budget_ms else None
 

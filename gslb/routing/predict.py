@@ -81,8 +81,8 @@ def in_system(view: EndpointView, now_s: float, stale_after_s: float) -> float:
 
 
 def _refilled(view: EndpointView, others: float, now_s: float, slots: int) -> float:
-    """Slots that others may have filled since the sample, beyond those they had: as many as they gave back. Without
-    this all edges go for one free slot as soon as one of them tells of it."""
+    """Slots that others may have filled since the sample, beyond those they had: as many as they gave back.
+    Without this all edges go for one free slot as soon as a sample tells of it."""
     if others <= 0.0:
         return 0.0
     turned = others * (now_s - view.at_s) * 1000 / view.slot_hold_ms

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from gslb.routing.health import HealthMachine
 from gslb.types import LoadSample
 
 _LEAST_SAMPLES = 3
@@ -95,6 +96,24 @@ def _has_risen(before: tuple[float | None, float | None], now: tuple[float | Non
     """True when a counter is higher and none is lower or has come or gone."""
     pairs = [(old, new) for old, new in zip(before, now, strict=True) if (old, new) != (None, None)]
     return all(old is not None and new is not None and new >= old for old, new in pairs)
+
+
+def judge_progress(
+    progress: Progress, health: HealthMachine, sample: LoadSample, bound_s: float, patience_s: float
+) -> bool:
+    """Take a scraped sample as a sign of what the engine does; True when that is news of its health.
+
+    `bound_s` is the operator's, `patience_s` what is allowed this time.
+    """
+    match progress.take(sample, bound_s):
+        case Sign.MOVED:
+            return health.moved(sample.at_s)
+        case Sign.IDLE:
+            health.idled(sample.at_s)
+        case Sign.STILL if progress.still_s >= patience_s:
+            why = f"{sample.running:.0f} requests run, but no token was made for {progress.still_s:.0f} s"
+            return health.stalled(sample.at_s, why)
+    return False
 
 
 def patience_s(bound_s: float, pending_tokens: int, prefill_ms_per_token: float) -> float:

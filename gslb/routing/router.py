@@ -15,6 +15,7 @@ from gslb.routing.affinity import Affinity
 from gslb.routing.fences import ResidencyRule, fence
 from gslb.routing.health import LAST_RESORT, State
 from gslb.routing.load import Gate, Ticket
+from gslb.routing.panic import live_share, without_slow_start
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
 from gslb.routing.priorities import Orders, orders_by_share, priority_shares, throw
@@ -73,13 +74,14 @@ class Decision:
 class Candidates:
     """What one kind of client may use: kept while the roster stands.
 
-    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint. With regions of
-    several priorities some requests start further down: `orders` lists (up to which throw of the dice, tiers in
-    order). Without tiers `refusal` says why.
+    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint; the others when
+    nothing is left of the first, or has room while it `is_panic`. With regions of several priorities some requests
+    start further down: `orders` lists (up to which throw of the dice, tiers in order). Without tiers `refusal` says
+    why.
     """
 
     __slots__ = (
-        "dropped", "group", "home", "live_tiers", "orders", "place", "refusal", "tiers", "to_edge_ms",
+        "dropped", "group", "home", "is_panic", "live_tiers", "orders", "place", "refusal", "tiers", "to_edge_ms",
     )  # fmt: skip
 
     def __init__(self, place: Place, dropped: list[Dropped]) -> None:
@@ -88,6 +90,7 @@ class Candidates:
         self.tiers: list[Tier] = []
         self.orders: Orders = []
         self.live_tiers = 0
+        self.is_panic = False
         self.home = ""
         self.to_edge_ms = 0.0
         self.refusal: Refusal | None = None
@@ -201,18 +204,20 @@ class Router:
         slate = self._slate(candidates, facts, snapshot, now_s, tried, avoided)
         tiers = candidates.tiers if not candidates.orders else throw(candidates.orders, self._dice)
         for number, tier in enumerate(tiers):
-            if number == candidates.live_tiers and (slate.seen or avoided):
+            if number == candidates.live_tiers and (avoided or (slate.seen and not candidates.is_panic)):
                 break  # well endpoints exist, only full or avoided: the ejected are not the answer to that
             slate.tier = tier
             choice = self._policy(slate)
             if choice is not None:
                 return self._decided(choice, candidates, facts, slate, is_retry)
+        ramping = without_slow_start(slate.seen, now_s, self.rules.stale_after_s)
+        if ramping is not None:
+            return self._decided(ramping, candidates, facts, slate, is_retry)
         if slate.seen and self.rules.holds and not is_retry:
             return hold_for_room(slate.seen, candidates.home)
         waiting = [option for option in slate.seen if not option.is_capped]
         if waiting:
-            # One trial at a time: a busy probing endpoint waits behind the full ones, however short its queue.
-            best = min(waiting, key=lambda o: (o.view.state is State.PROBING, o.predicted_ms))
+            best = min(waiting, key=_by_wait)
             return self._decided(best, candidates, facts, slate, is_retry)
         if slate.seen:
             return refuse_saturated(slate.seen, candidates.home)
@@ -258,7 +263,7 @@ class Router:
         entries = [entry for tier in candidates.tiers for entry in tier.entries]
         options = [option for entry in entries if (option := slate.option(entry)) is not None]
         dropped = list(candidates.dropped)
-        if candidates.live_tiers:
+        if candidates.live_tiers and not candidates.is_panic:
             ill = [option for option in options if option.view.suspicion >= LAST_RESORT]
             options = [option for option in options if option.view.suspicion < LAST_RESORT]
             dropped += [_drop_ill(option.view) for option in ill]
@@ -312,6 +317,7 @@ class Router:
         near_equal_ms = self.rules.damping.near_equal_ms
         candidates.tiers = [Tier(by_group[group], near_equal_ms) for group in order]
         candidates.live_tiers = sum(1 for suspicion, _ in order if suspicion < LAST_RESORT)
+        candidates.is_panic = live_share(allowed) < self.rules.panic_below
         candidates.orders = orders_by_share(
             dict(zip(order, candidates.tiers, strict=True)),
             priority_shares(allowed, self.rules.overprovisioning),
@@ -358,6 +364,13 @@ def _live_by_region(snapshot: Snapshot) -> dict[str, list[int]]:
     return live
 
 
+def _by_wait(option: Option) -> tuple[bool, bool, float]:
+    """One trial at a time: a busy probing endpoint waits behind the full ones, however short its queue. So do the
+    ejected that a panic let in."""
+    view = option.view
+    return view.state is State.PROBING, view.suspicion >= LAST_RESORT, option.predicted_ms
+
+
 def _why_foreign(slate: Slate) -> str:
     """What the policy saw at home before it went elsewhere."""
     at_home = [option for option in slate.seen if option.view.endpoint.region.name == slate.home]
@@ -376,6 +389,8 @@ def _ranked(option: Option, slate: Slate) -> Ranked:
     view = option.view
     region = view.endpoint.region.name
     notes = [] if view.suspicion == 0 else [view.state.value]
+    if view.share < 1.0:
+        notes.append(f"slow start at {view.share:.0%}")
     if option.tax_ms and slate.gate_is_shut(region):
         notes.append("gate shut")
     return Ranked(

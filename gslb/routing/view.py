@@ -16,7 +16,7 @@ from gslb.routing.ejection import Standing, may_be_lost, others_have_room
 from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, State
 from gslb.routing.learn import Moments, ServiceFit
 from gslb.routing.load import InFlight, OwnLoad, guests_key
-from gslb.routing.progress import Progress, Sign, patience_s
+from gslb.routing.progress import Progress, judge_progress, patience_s
 from gslb.types import Endpoint, ForcedState, LoadSample
 
 _USUAL_WEIGHT = 0.05
@@ -258,9 +258,8 @@ class FleetView:
             others = _others(sample)
             record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
             record.learnt_slots = _learn_slots(record.learnt_slots, previous, sample)
-            if self._judge_progress(record, sample):
-                self._publish(record, roster=True)
-                return
+            if self._marks.stall_s:
+                self._judge_progress(record, sample)
         self._publish(record, roster=False)
 
     def first_token_seen(self, key: str, work: float, wait_ms: float) -> None:
@@ -330,23 +329,13 @@ class FleetView:
             if neighbour.health.suspect(f"shares node {ill.node} with {ill.key}, which is in doubt"):
                 self._publish(neighbour, roster=True)
 
-    def _judge_progress(self, record: _Record, sample: LoadSample) -> bool:
-        """Take a scraped sample as a sign of whether tokens are made; True when that changed its health."""
-        bound_s, health, progress = self._marks.stall_s, record.health, record.progress
-        match progress.take(sample, bound_s) if bound_s else Sign.NONE:
-            case Sign.MOVED:
-                return health.moved(sample.at_s)
-            case Sign.IDLE:
-                health.idled(sample.at_s)
-            case Sign.STILL:
-                pending_tokens = record.own.pending_tokens
-                patience = patience_s(bound_s, pending_tokens, record.endpoint.prefill_ms_per_token)
-                if progress.still_s >= patience:
-                    text = f"{sample.running:.0f} requests run, but no token was made for {progress.still_s:.0f} s"
-                    if health.stalled(sample.at_s, text):
-                        self._suspect_neighbours(record)
-                        return True
-        return False
+    def _judge_progress(self, record: _Record, sample: LoadSample) -> None:
+        bound_s, pending_tokens = self._marks.stall_s, record.own.pending_tokens
+        most_s = patience_s(bound_s, pending_tokens, record.endpoint.prefill_ms_per_token)
+        if judge_progress(record.progress, record.health, sample, bound_s, most_s):
+            self._publish(record, roster=True)
+            if record.health.cause is Cause.PROGRESS:
+                self._suspect_neighbours(record)
 
     def _machine(self, key: str) -> HealthMachine:
         def may_eject(now_s: float, is_for_fullness: bool) -> bool:

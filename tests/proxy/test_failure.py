@@ -30,7 +30,7 @@ def test_answers_that_are_the_clients_to_have(code: int) -> None:
 @pytest.mark.parametrize(
     ("code", "result", "outcome"),
     [
-        (429, "status_429", Outcome.NEUTRAL),
+        (429, "status_429", Outcome.FULL),
         *[(code, "status_5xx", Outcome.SERVER_ERROR) for code in (500, 502, 503, 504, 529)],
     ],
 )
@@ -63,7 +63,7 @@ def test_a_redirect_is_no_answer(code: int) -> None:
     ("code", "expected"),
     [
         (200, ("ok", Outcome.SUCCESS)), (400, ("ok", Outcome.NEUTRAL)), (404, ("ok", Outcome.NEUTRAL)),
-        (429, ("status_429", Outcome.NEUTRAL)), (500, ("status_5xx", Outcome.SERVER_ERROR)),
+        (429, ("status_429", Outcome.FULL)), (500, ("status_5xx", Outcome.SERVER_ERROR)),
         (503, ("status_5xx", Outcome.SERVER_ERROR)),
     ],
 )  # fmt: skip

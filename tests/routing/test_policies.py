@@ -32,10 +32,11 @@ from tests.support.builders import (
 from tests.support.builders import router as build_router
 
 
-def option(own: int = 0) -> Option:
-    """An option with `own` requests under way there."""
+def option(own: int = 0, share: float = 1.0) -> Option:
+    """An option with `own` requests under way there, at `share` of its slow start."""
     view = fleet([endpoint()])
     occupy(view, "eu/1", own)
+    find(view.snapshot, "eu/1").share = share
     return Option(find(view.snapshot, "eu/1"), 10.0, 0.0, 0.0, 0.0, True)
 
 
@@ -57,6 +58,16 @@ class TestLighterOfTwo:
             for n in range(50)
             for pair in ([light, heavy], [heavy, light])
         )
+
+    def test_one_in_slow_start_is_due_its_share(self) -> None:
+        back = option(1, share=0.25)
+        for own, is_lighter in ((6, False), (8, True)):
+            other = option(own)
+            assert all(
+                (lighter_of_two(pair, Random(n)) is back) is is_lighter
+                for n in range(50)
+                for pair in ([back, other], [other, back])
+            )
 
     def test_equals_are_chosen_evenly(self) -> None:
         dice, equals = Random(1), [option() for _ in range(5)]
