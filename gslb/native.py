@@ -22,13 +22,14 @@ HOT_ROOMS = (
     "types", "counters", "policy/quota",
     "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/request_reader", "wire/sse",
     "wire/body_budget", "wire/retry_after", "wire/websocket",
-    "routing/fences", "routing/health", "routing/load", "routing/policies", "routing/predict", "routing/refusal",
-    "routing/retry_budget", "routing/router", "routing/rules", "routing/slate", "routing/view",
+    "routing/fences", "routing/health", "routing/hold", "routing/load", "routing/policies", "routing/predict",
+    "routing/refusal", "routing/retry_budget", "routing/router", "routing/rules", "routing/slate", "routing/view",
+    "routing/waiting",
     "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
-    "proxy/exchange", "proxy/failure", "proxy/generation", "proxy/hedge", "proxy/listener", "proxy/next_endpoint",
-    "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record", "proxy/relay", "proxy/tunnel",
-    "proxy/upstream",
+    "proxy/exchange", "proxy/failure", "proxy/first_endpoint", "proxy/generation", "proxy/hedge", "proxy/holding",
+    "proxy/listener", "proxy/next_endpoint", "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record",
+    "proxy/relay", "proxy/tunnel", "proxy/upstream",
 )  # fmt: skip
 """What one request passes from its first byte to its record. They call each other directly only when compiled
 together."""

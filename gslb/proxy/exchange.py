@@ -15,6 +15,13 @@ from gslb.proxy import failure
 from gslb.proxy.admission import Admitted, admit
 from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
+from gslb.proxy.first_endpoint import (
+    MOST_LOST_RACES,
+    Choice,
+    choose,
+    choose_again,
+    choose_for_newcomer,
+)
 from gslb.proxy.generation import Generation
 from gslb.proxy.hedge import Hedging, Race, race_for
 from gslb.proxy.next_endpoint import after_failure, elsewhere
@@ -22,26 +29,26 @@ from gslb.proxy.record import write_record
 from gslb.proxy.relay import Relay
 from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
-from gslb.routing.refusal import NoRoom, refuse_waiting
-from gslb.routing.router import Decision, Refusal, one_line
+from gslb.routing.hold import Held
+from gslb.routing.refusal import NoRoom
+from gslb.routing.router import Decision, Refusal
+from gslb.types import Facts
 from gslb.wire.http1 import RequestHead, client_head
 from gslb.wire.paths import model_id_of
 
 if TYPE_CHECKING:
     from gslb.proxy.client import ClientConnection
 
-_MOST_LOST_RACES = 4
-"""Another worker may take the last place at an endpoint between decision and ticket; as often is decided again."""
-
 
 class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
+        "_attempt", "_hedging", "_held", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
         "_tunnel", "_wake_at_s", "admitted", "attempts", "begun_s", "bytes_in", "bytes_out", "client",
-        "explanation", "failures", "fence", "generation", "head", "home", "predicted_ms", "reason", "relay",
-        "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried", "ttft_s",
+        "explanation", "failures", "fence", "generation", "head", "held_s", "home", "predicted_ms", "reason",
+        "relay", "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried",
+        "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -55,6 +62,9 @@ class Exchange:
         self.admitted: Admitted | None = None
         self._held_bytes = 0
         self.total_at_s = self._wake_at_s = NEVER_S
+        # its waiting for room
+        self._held: Held | None = None
+        self.held_s = 0.0
         # its attempts
         self._attempt: Attempt | None = None
         self._race: Race | None = None
@@ -82,15 +92,15 @@ class Exchange:
         """Admit, decide, and send the first attempt on its way; or answer at once."""
         self.bytes_in = self._held_bytes = len(body)
         try:
-            decision = self._admit_and_decide(body)
+            choice = self._admit_and_decide(body)
         except ApiError as error:
-            self.fail(error, "fenced" if error.code == "residency_denied" else "refused")
+            self.fail(error, "refused")
             return
-        if decision is not None:
-            self._try(decision)
+        if choice is not None:
+            self._follow(choice)
 
-    def _admit_and_decide(self, body: bytes) -> Decision | None:
-        """The first decision; None when the request was answered from memory. Raises ApiError."""
+    def _admit_and_decide(self, body: bytes) -> Choice | None:
+        """The first choice; None when the request was answered from memory. Raises ApiError."""
         generation = self.generation
         door = generation.door
         admitted = self.admitted = admit(self.head, body, self.client.place, generation, door.wall_s())
@@ -101,34 +111,76 @@ class Exchange:
         if door.is_stopping and not door.hands_over:
             raise _shutting_down()
         admitted.count_in(door.concurrency)
-        snapshot = door.fleet.snapshot
-        if admitted.reading.asks_why:
-            choice, explanation = generation.router.explain(admitted.facts, snapshot, self.started_s)
-            self.explanation = one_line(explanation)
-        else:
-            choice = generation.router.route(admitted.facts, snapshot, self.started_s)
-        if isinstance(choice, NoRoom):
-            choice = refuse_waiting(choice.home, 1.0)
-        if isinstance(choice, Refusal):
-            self.home = choice.home or ""
-            self.fence = choice.fence
-            raise failure.refusal_error(choice)
-        generation.retry_budget.request(self.started_s)
         if generation.hedging is not None and admitted.facts.is_stream and not self.head.is_handshake:
             self._hedging = generation.hedging
         if generation.timeouts.total is not None:
             self.total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
-        return choice
+        return choose_for_newcomer(self, admitted.facts, self.started_s)
+
+    def _follow(self, choice: Choice) -> None:
+        """Do what was decided before any attempt."""
+        if isinstance(choice, Decision):
+            self._try(choice)
+        elif isinstance(choice, NoRoom):
+            self._hold(choice)
+        else:
+            self.home = choice.home or ""
+            self.fence = choice.fence
+            outcome = "fenced" if choice.code == "residency_denied" else "refused"
+            self.fail(failure.refusal_error(choice), outcome)
+
+    # --- waiting for room --------------------------------------------------------------------------
+
+    def _hold(self, no_room: NoRoom) -> None:
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        self.home = no_room.home
+        self.client.arm(NEVER_S)
+        held = self.generation.door.holding.hold(self, self.admitted.facts, no_room)
+        if isinstance(held, Held):
+            self._held = held
+        else:
+            self._follow(held)
+
+    def place(self, facts: Facts) -> Choice:
+        """It is the turn of this held request, by its `facts` as they are now: take a place where there is one."""
+        now_s = self.client.now_s()
+        for _ in range(MOST_LOST_RACES):
+            choice = choose(self, facts, now_s)
+            if not isinstance(choice, Decision):
+                return choice
+            self._attempt = self.next_attempt(choice)
+            if self._attempt is not None:
+                return choice
+        return self.generation.router.no_room(facts, self.generation.door.fleet.snapshot, now_s)
+
+    def released(self, choice: Decision | Refusal) -> None:
+        """This request is held no more: it has got a place, or is refused."""
+        self._leave_queue()
+        if self._attempt is not None:
+            self._start(self._attempt)
+        else:
+            self._follow(choice)
+
+    def _leave_queue(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self.generation.door.holding.leave(held)
+            self.held_s = self.client.now_s() - held.arrived_s
 
     # --- attempts ----------------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> None:
-        attempt = self.next_attempt(decision)
+        attempt = self._attempt = self.next_attempt(decision)
         if attempt is None:
             self._decide_again(decision)
-            return
-        self._attempt = attempt
+        else:
+            self._start(attempt)
+
+    def _start(self, attempt: Attempt) -> None:
         now_s = self.client.now_s()
+        if self.attempts == 1:
+            self.generation.retry_budget.request(now_s)
         if self._hedging is not None:
             self._wake_at_s = min(self.total_at_s, now_s + self._hedging.after_s)
         attempt.start(now_s)
@@ -159,22 +211,15 @@ class Exchange:
         assert self.admitted is not None
         assert self.admitted.facts is not None
         self._lost_races += 1
-        choice: Decision | Refusal | None = Refusal("saturated", "every place is taken", None, 1.0, lost.home)
-        if self._lost_races <= _MOST_LOST_RACES:
-            if self.failures:
-                choice = elsewhere(self, self.failures, self.client.now_s())
-            else:
-                router = self.generation.router
-                snapshot = self.generation.door.fleet.snapshot
-                again = router.route(self.admitted.facts, snapshot, self.client.now_s())
-                choice = refuse_waiting(again.home, 1.0) if isinstance(again, NoRoom) else again
-        if isinstance(choice, Decision):
-            self._try(choice)
-        elif self.failures or choice is None:
-            self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
+        now_s = self.client.now_s()
+        if not self.failures:
+            self._follow(choose_again(self, self.admitted.facts, now_s, self._lost_races, lost.home))
+            return
+        following = elsewhere(self, self.failures, now_s) if self._lost_races <= MOST_LOST_RACES else None
+        if following is not None:
+            self._try(following)
         else:
-            self.home = choice.home or ""
-            self.fail(failure.refusal_error(choice), "refused")
+            self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
 
     def attempt_failed(self, attempt: Attempt, fault: failure.Failure, *, may_stay: bool = False) -> bool:
         """An attempt failed before the commit point: go to the next endpoint, or tell the client.
@@ -222,7 +267,7 @@ class Exchange:
         self._note_served(attempt)
         if race is not None and attempt is race.second and decision.region != decision.home:
             self.reason = "hedge"
-        self.predicted_ms = decision.edge_ttft_ms
+        self.predicted_ms = self.held_s * 1000 + decision.edge_ttft_ms
         fields = self.own_fields(decision)
         is_http10 = self.head.is_http10
         head_bytes = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
@@ -248,7 +293,7 @@ class Exchange:
         self._tunnel = tunnel
         self.status = 101
         self._note_served(attempt)
-        self.predicted_ms = attempt.decision.edge_ttft_ms
+        self.predicted_ms = self.held_s * 1000 + attempt.decision.edge_ttft_ms
         self.first_content()
 
     def tunnel_done(self, tunnel: Tunnel, outcome: str, result: str, blame: Outcome, why: str) -> None:
@@ -346,6 +391,8 @@ class Exchange:
         """The edge's grace is over: end this exchange now, as honestly as its state allows (FC-39)."""
         attempt = self._attempt
         if attempt is None:
+            if self._held is not None:
+                self.fail(_shutting_down(), "refused")
             return
         self._end_race(attempt)
         if self._tunnel is not None:
@@ -399,6 +446,7 @@ class Exchange:
     def _end(self, outcome: str, *, keep_alive: bool) -> None:
         self._is_done = True
         self._attempt = None
+        self._leave_queue()
         if self.relay is not None:
             self.bytes_out = self.relay.bytes_out
         try:

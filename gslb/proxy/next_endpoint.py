@@ -38,5 +38,5 @@ def elsewhere(exchange: Exchange, failures: Iterable[Failure], now_s: float) -> 
     for failed in failures:
         by_region[failed.region] = by_region.get(failed.region, 0) + 1
     # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
-    strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
-    return router.next_attempt(admitted.facts, snapshot, now_s, [*exchange.tried, *strangers], by_region)
+    closed = [*exchange.tried, *generation.strangers(snapshot)]
+    return router.next_attempt(admitted.facts, snapshot, now_s, closed, by_region)

@@ -19,9 +19,9 @@ Groups: `Router.group_of`. One that finds no room closes its group for the rest 
 a full model or region blocks nobody else, and a release costs a routing decision per placed request and one more
 per group, however many wait.
 
-How to use it: ask `must_wait` of a newcomer that the router would serve, and `release` before serving it where
-that is so; `add` it when the router has no room. Call `release` whenever room may have come, and `overdue` at
-`next_due_s`.
+How to use it: `add` a newcomer when the router has no room, and also, with `Router.no_room`, when it has but
+`must_wait` says that others come first; then `release` at once. Call `release` whenever room may have come,
+routing by `Held.facts_at`, and `overdue` at `next_due_s`.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ class HoldQueue:
     # --- coming ------------------------------------------------------------------------------------
 
     def must_wait(self, group: Hashable, priority: int) -> bool:
-        """True when a request of `group` must not be served before others of its class or a higher one, which were
-        there first: release them, then ask again."""
+        """True when others of `group`, of that class or a higher one, were there first."""
         waiting = self._groups.get(group)
         return waiting is not None and max(waiting.classes) >= priority
 
@@ -98,30 +97,23 @@ class HoldQueue:
         more waiting. `overdue` then tells who had to go.
         """
         rules = self.rules
-        tenant = facts.tenant
-        mine = max(self._had.get(tenant, 0.0), self._level)
-        if self._is_new(tenant):
-            self._had[tenant] = mine
         gives_up_s = min(now_s + rules.max_wait_s, until_s)
         held = Held(
             facts, group, cookie, no_room, now_s, gives_up_s, self._number, facts.prompt_tokens + REQUEST_COST
         )
-        if rules.refuses_late and facts.budget_ms is not None:
+        if rules.refuses_late and held.due_s < inf:
             wait_s = self._wait_s(held, now_s)
             if now_s + wait_s > held.due_s:
-                return refuse_hopeless(no_room, wait_s, facts.budget_ms)
+                return self._refuse(held, wait_s, is_late=True)
         if self._count >= rules.max_requests:
             last = self._to_displace(held)
             if last is None:
-                return refuse_waiting(no_room.home, self._wait_s(held, now_s))
+                return self._refuse(held, self._wait_s(held, now_s))
             self.remove(last)
             self._displaced.append(last)
         self._number += 1
         self._put(held, now_s)
         return held
-
-    def _is_new(self, tenant: str) -> bool:
-        return not any(tenants[tenant] for tenants in self._waiting.values())
 
     def _to_displace(self, newcomer: Held) -> Held | None:
         """Who goes for `newcomer` when the queue is full: the last of the tenant with most in the lowest class."""
@@ -143,6 +135,9 @@ class HoldQueue:
 
     def _put(self, held: Held, now_s: float) -> None:
         rules = self.rules
+        tenant = held.facts.tenant
+        if not any(tenant in tenants for tenants in self._waiting.values()):
+            self._had[tenant] = self._account(tenant)
         group = self._groups.get(held.group)
         if group is None:
             group = self._groups[held.group] = Group()
@@ -184,16 +179,11 @@ class HoldQueue:
         """Who has waited as long as it may, or missed its budget where that is refused, or was displaced."""
         while self._displaced:
             held = self._displaced.pop()
-            yield held, refuse_waiting(held.no_room.home, self._wait_s(held, now_s))
+            yield held, self._refuse(held, self._wait_s(held, now_s))
         while (first := self._ends.first()) is not None and first[0] <= now_s:
             held = first[1]
             self.remove(held)
-            wait_s = self._wait_s(held, now_s)
-            budget_ms = held.facts.budget_ms
-            if budget_ms is not None and held.ends_s < held.gives_up_s:
-                yield held, refuse_hopeless(held.no_room, wait_s, budget_ms)
-            else:
-                yield held, refuse_waiting(held.no_room.home, wait_s)
+            yield held, self._refuse(held, self._wait_s(held, now_s), is_late=held.ends_s < held.gives_up_s)
 
     def next_due_s(self) -> float:
         """When `overdue` has something to tell: inf when nothing waits, -inf when somebody was displaced."""
@@ -230,6 +220,10 @@ class HoldQueue:
     def _rank(self, held: Held) -> tuple[int, bool, float, float, int]:
         return -held.priority, held.is_late, self._had[held.facts.tenant], held.order_s, held.number
 
+    def _account(self, tenant: str) -> float:
+        """What `tenant` has had, as far as it counts for what comes now."""
+        return max(self._had.get(tenant, 0.0), self._level)
+
     def _age(self, now_s: float) -> None:
         while (first := self._ageing.first()) is not None and first[0] <= now_s:
             held = first[1]
@@ -258,6 +252,12 @@ class HoldQueue:
 
     # --- how long it would take -----------------------------------------------------------------------
 
+    def _refuse(self, held: Held, wait_s: float, *, is_late: bool = False) -> Refusal:
+        longest_s = self.rules.max_wait_s
+        if is_late and held.facts.budget_ms is not None:
+            return refuse_hopeless(held.no_room, wait_s, held.facts.budget_ms, longest_s)
+        return refuse_waiting(held.no_room.home, min(wait_s, longest_s))
+
     def _wait_s(self, held: Held, now_s: float) -> float:
         """How long one like `held` would wait if it came now: a slot for each one ahead of it, and its own."""
         drain = self._drain(held.group, now_s)
@@ -269,8 +269,7 @@ class HoldQueue:
             ahead = sum(ranked.count for one, ranked in group.classes.items() if one > priority)
             if (ranked := group.classes.get(priority)) is not None:
                 order_s = held.order_s - held.arrived_s + now_s
-                mine = max(self._had.get(tenant, 0.0), self._level)
-                ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, mine)
+                ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, self._account(tenant))
         return (ahead + 1) / drain.per_s(held.no_room.drain_per_s)
 
     def _drain(self, group: Hashable, now_s: float) -> Drain:

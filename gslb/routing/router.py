@@ -103,12 +103,17 @@ class Router:
 
     # --- decisions ---------------------------------------------------------------------------------
 
-    def route(self, facts: Facts, snapshot: Snapshot, now_s: float) -> Decision | NoRoom | Refusal:
-        """Choose where the first attempt of a request goes. `NoRoom` only when the rules hold requests."""
+    def route(
+        self, facts: Facts, snapshot: Snapshot, now_s: float, strangers: Collection[str] = ()
+    ) -> Decision | NoRoom | Refusal:
+        """Choose where the first attempt of a request goes. `NoRoom` only when the rules hold requests.
+
+        `strangers` are keys of endpoints that this request knows nothing of: added since by a reload.
+        """
         candidates = self._candidates(facts, snapshot)
         if candidates.refusal is not None:
             return candidates.refusal
-        return self._choose(candidates, facts, snapshot, now_s, (), frozenset())
+        return self._choose(candidates, facts, snapshot, now_s, strangers, frozenset(), is_retry=False)
 
     def next_attempt(
         self,
@@ -126,7 +131,7 @@ class Router:
         candidates = self._candidates(facts, snapshot)
         struck = frozenset(name for name, count in failures_by_region.items() if count >= _REGION_STRIKES)
         for avoided in (struck, frozenset()) if struck else (struck,):
-            choice = self._choose(candidates, facts, snapshot, now_s, tried, avoided)
+            choice = self._choose(candidates, facts, snapshot, now_s, tried, avoided, is_retry=True)
             if isinstance(choice, Decision):
                 return choice
         return None
@@ -154,6 +159,15 @@ class Router:
             candidates.group = group
         return group
 
+    def no_room(self, facts: Facts, snapshot: Snapshot, now_s: float) -> NoRoom:
+        """What a request waits for that must let others go first, whether or not there is room now. Only for one
+        that `route` did not refuse."""
+        candidates = self._candidates(facts, snapshot)
+        slate = self._slate(candidates, facts, snapshot, now_s, (), frozenset())
+        tiers = candidates.tiers[: candidates.live_tiers] or candidates.tiers
+        options = (slate.option(entry) for tier in tiers for entry in tier.entries)
+        return hold_for_room([option for option in options if option is not None], candidates.home)
+
     def last_resorts(self, facts: Facts, snapshot: Snapshot) -> int:
         """How many endpoints may be tried, once each, when none of those allowed is well; else 0."""
         candidates = self._candidates(facts, snapshot)
@@ -167,6 +181,8 @@ class Router:
         now_s: float,
         tried: Collection[str],
         avoided: frozenset[str],
+        *,
+        is_retry: bool,
     ) -> Decision | NoRoom | Refusal:
         self._turn += 1
         slate = self._slate(candidates, facts, snapshot, now_s, tried, avoided)
@@ -176,14 +192,14 @@ class Router:
             slate.tier = tier
             choice = self._policy(slate)
             if choice is not None:
-                return self._decided(choice, candidates, facts, slate, bool(tried))
-        if slate.seen and self.rules.holds and not tried:
+                return self._decided(choice, candidates, facts, slate, is_retry)
+        if slate.seen and self.rules.holds and not is_retry:
             return hold_for_room(slate.seen, candidates.home)
         waiting = [option for option in slate.seen if not option.is_capped]
         if waiting:
             # One trial at a time: a busy probing endpoint waits behind the full ones, however short its queue.
             best = min(waiting, key=lambda o: (o.view.state is State.PROBING, o.predicted_ms))
-            return self._decided(best, candidates, facts, slate, bool(tried))
+            return self._decided(best, candidates, facts, slate, is_retry)
         if slate.seen:
             return refuse_saturated(slate.seen, candidates.home)
         return Refusal("no_healthy_region", "no endpoint is left to try", home=candidates.home)
@@ -217,12 +233,12 @@ class Router:
     # --- explanations ------------------------------------------------------------------------------
 
     def explain(
-        self, facts: Facts, snapshot: Snapshot, now_s: float
+        self, facts: Facts, snapshot: Snapshot, now_s: float, strangers: Collection[str] = ()
     ) -> tuple[Decision | NoRoom | Refusal, Explanation]:
         """The decision `route` makes, with every candidate ranked by its milliseconds and every drop named."""
         candidates = self._candidates(facts, snapshot)
-        choice = self.route(facts, snapshot, now_s)
-        slate = self._slate(candidates, facts, snapshot, now_s, (), frozenset())
+        choice = self.route(facts, snapshot, now_s, strangers)
+        slate = self._slate(candidates, facts, snapshot, now_s, strangers, frozenset())
         entries = [entry for tier in candidates.tiers for entry in tier.entries]
         options = [option for entry in entries if (option := slate.option(entry)) is not None]
         dropped = list(candidates.dropped)

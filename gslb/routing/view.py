@@ -103,6 +103,8 @@ class FleetView:
     ) -> None:
         """`own_load_of` makes the counter of a new endpoint's running requests, by its key; `on_change` is called
         with the key of an endpoint of which something new is known."""
+        self.on_news: Callable[[], None] = _nothing
+        """Called after every new snapshot: somebody may have room now."""
         self._marks = marks
         self._own_load_of = own_load_of
         self._on_change = on_change
@@ -280,6 +282,7 @@ class FleetView:
             self._roster, self._generation, self._assumes_models,
         )  # fmt: skip
         self._on_change(record.endpoint.key)
+        self.on_news()
 
     def _list_models(self) -> None:
         self.known_models = frozenset().union(*(record.models or () for record in self._records.values()))
@@ -290,6 +293,11 @@ class FleetView:
         self._index = {key: i for i, key in enumerate(self._records)}
         views = tuple(EndpointView(record) for record in self._records.values())
         self.snapshot = Snapshot(views, self._roster, self._generation, self._assumes_models)
+        self.on_news()
+
+
+def _nothing() -> None:
+    """Nobody waits for news."""
 
 
 def _learn_slots(known: int | None, previous: LoadSample | None, sample: LoadSample) -> int | None:

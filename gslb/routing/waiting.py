@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 from math import exp, inf
 
@@ -17,7 +18,7 @@ from gslb.types import Facts
 _MEMORY_S = 10.0
 """What was observed of a group's drain weighs by its age: to 1/e after this."""
 _BELIEF_S = 2.0
-"""What is declared of it counts like observations over this long."""
+"""What is declared of it counts like observations over this long at first, and less the more was seen."""
 
 
 class Held:
@@ -59,6 +60,13 @@ class Held:
         self.priority = facts.priority
         self.is_late = self.due_s < arrived_s
         self.is_waiting = False
+
+    def facts_at(self, now_s: float) -> Facts:
+        """The facts to route by now: of its budget what is left."""
+        budget_ms = self.facts.budget_ms
+        if budget_ms is None:
+            return self.facts
+        return replace(self.facts, budget_ms=max(0.0, budget_ms - (now_s - self.arrived_s) * 1000))
 
     @property
     def order_s(self) -> float:
@@ -240,12 +248,14 @@ class Drain:
 
     def observe(self, now_s: float, placed: int = 0) -> None:
         """Some have waited since the last call, and `placed` of them found room now."""
-        self._waited_s += _MEMORY_S * (1.0 - self._fade(now_s))
+        kept = self._fade(now_s)
+        self._waited_s += _MEMORY_S * (1.0 - kept)
         self._placed += placed
 
     def per_s(self, declared_per_s: float) -> float:
         """The rate; above 0."""
-        rate = (self._placed + declared_per_s * _BELIEF_S) / (self._waited_s + _BELIEF_S)
+        belief_s = _BELIEF_S * (1.0 - self._waited_s / _MEMORY_S)
+        rate = (self._placed + declared_per_s * belief_s) / (self._waited_s + belief_s)
         return max(rate, 0.001)
 
     def _fade(self, now_s: float) -> float:

@@ -25,6 +25,7 @@ from gslb.proxy.client import ClientConnection
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.exchange import Exchange
 from gslb.proxy.generation import Door, Generation
+from gslb.proxy.holding import Holding
 from gslb.proxy.listener import Listener
 from gslb.proxy.pool import ConnectFailed, EndpointPool
 from gslb.proxy.record import LogValues, log_record
@@ -201,6 +202,7 @@ class World:
         self.door = Door(
             loop, self.fleet, counters, cast(Any, log), self.deadlines, lambda: 1e9, lambda key: None,
             ConcurrencyLimit(counters.tenant_running), ConnectionLimit(), self.body_budget, OwnLoad(),
+            Holding(loop),
         )  # fmt: skip
         self.pools = {endpoint.key: Pool(self, endpoint.url) for endpoint in settings.endpoints}
         self.listener = Listener(Generation(self.door, settings, self.pools, Random(1)))
