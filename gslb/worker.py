@@ -107,8 +107,9 @@ class Worker:
             fleet = self._fleet = FollowingView(health_marks(settings), self._own_load, self._tell_outcome)
             connections = self._table.load(CONNECTIONS_ROW, column)
             self._data = DataPath(
-                settings, fleet, self._counters, connections, Random(), _nothing, columns, self._tenant_load
-            )
+                settings, fleet, self._counters, connections, Random(), _nothing, columns, self._tenant_load,
+                self._table.waiting(column),
+            )  # fmt: skip
         except REFUSALS as error:
             self._say("failed", problems=problems_of(error, path))
             self._ended.set()

@@ -17,7 +17,7 @@ from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.generation import Door, Generation, build_pools, health_marks
 from gslb.proxy.handover import close_for_others, inode_of
-from gslb.proxy.holding import Holding, hold_rules
+from gslb.proxy.holding import Holding, OtherWorkers, hold_rules
 from gslb.proxy.listener import Listener
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import log_record
@@ -51,10 +51,11 @@ class DataPath:
         on_doubt: Callable[[str], None],
         processes: int = 1,
         tenant_load: Callable[[str], InFlight] | None = None,
+        others: OtherWorkers | None = None,
     ) -> None:
         """`connections` counts client connections against the limit; `on_doubt` gets the key of an endpoint that
         traffic made doubtful; `processes` is how many data paths share the edge's traffic, `tenant_load` where
-        they count a tenant's requests together.
+        they count a tenant's requests together, `others` what they tell each other of requests they hold.
 
         Raises OSError when the access log cannot be opened.
         """
@@ -69,7 +70,7 @@ class DataPath:
         self.door = Door(
             loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt,
             ConcurrencyLimit(counters.tenant_running, tenant_load), ConnectionLimit(), BodyBudget(), connections,
-            Holding(loop), processes,
+            Holding(loop, others), processes,
         )  # fmt: skip
         fleet.on_news = self.door.holding.room_may_have_come
         self._bound(settings)

@@ -15,13 +15,7 @@ from gslb.proxy import failure
 from gslb.proxy.admission import Admitted, admit
 from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
-from gslb.proxy.first_endpoint import (
-    MOST_LOST_RACES,
-    Choice,
-    choose,
-    choose_again,
-    choose_for_newcomer,
-)
+from gslb.proxy.first_endpoint import MOST_LOST_RACES, Choice, choose_again, choose_for_newcomer
 from gslb.proxy.generation import Generation
 from gslb.proxy.hedge import Hedging, Race, race_for
 from gslb.proxy.next_endpoint import after_failure, elsewhere
@@ -44,11 +38,11 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_hedging", "_held", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
+        "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
         "_tunnel", "_wake_at_s", "admitted", "attempts", "begun_s", "bytes_in", "bytes_out", "client",
-        "explanation", "failures", "fence", "generation", "head", "held_s", "home", "predicted_ms", "reason",
-        "relay", "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried",
-        "ttft_s",
+        "explanation", "failures", "fence", "generation", "head", "held", "held_s", "home", "predicted_ms",
+        "reason", "relay", "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s",
+        "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -63,7 +57,7 @@ class Exchange:
         self._held_bytes = 0
         self.total_at_s = self._wake_at_s = NEVER_S
         # its waiting for room
-        self._held: Held | None = None
+        self.held: Held | None = None
         self.held_s = 0.0
         # its attempts
         self._attempt: Attempt | None = None
@@ -85,6 +79,13 @@ class Exchange:
         self.predicted_ms: float | None = None
         self.ttft_s: float | None = None
         self.status = self.bytes_in = self.bytes_out = 0
+
+    @property
+    def facts(self) -> Facts:
+        """What the request asks. Only of one that may be routed."""
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        return self.admitted.facts
 
     # --- start -------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class Exchange:
             self._hedging = generation.hedging
         if generation.timeouts.total is not None:
             self.total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
-        return choose_for_newcomer(self, admitted.facts, self.started_s)
+        return choose_for_newcomer(self, self.started_s)
 
     def _follow(self, choice: Choice) -> None:
         """Do what was decided before any attempt."""
@@ -132,50 +133,32 @@ class Exchange:
     # --- waiting for room --------------------------------------------------------------------------
 
     def _hold(self, no_room: NoRoom) -> None:
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
         self.home = no_room.home
         self.client.arm(NEVER_S)
-        held = self.generation.door.holding.hold(self, self.admitted.facts, no_room)
-        if isinstance(held, Held):
-            self._held = held
-        else:
-            self._follow(held)
-
-    def place(self, facts: Facts) -> Choice:
-        """It is the turn of this held request, by its `facts` as they are now: take a place where there is one."""
-        now_s = self.client.now_s()
-        for _ in range(MOST_LOST_RACES):
-            choice = choose(self, facts, now_s)
-            if not isinstance(choice, Decision):
-                return choice
-            self._attempt = self.next_attempt(choice)
-            if self._attempt is not None:
-                return choice
-        return self.generation.router.no_room(facts, self.generation.door.fleet.snapshot, now_s)
+        refusal = self.generation.door.holding.hold(self, no_room)
+        if refusal is not None:
+            self._follow(refusal)
 
     def released(self, choice: Decision | Refusal) -> None:
         """This request is held no more: it has got a place, or is refused."""
-        self._leave_queue()
         if self._attempt is not None:
             self._start(self._attempt)
         else:
             self._follow(choice)
 
-    def _leave_queue(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            self.generation.door.holding.leave(held)
-            self.held_s = self.client.now_s() - held.arrived_s
-
     # --- attempts ----------------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> None:
-        attempt = self._attempt = self.next_attempt(decision)
+        attempt = self.take_place(decision)
         if attempt is None:
             self._decide_again(decision)
         else:
             self._start(attempt)
+
+    def take_place(self, decision: Decision) -> Attempt | None:
+        """The exchange's attempt from now on, not yet started; None when its endpoint has no place left."""
+        attempt = self._attempt = self.next_attempt(decision)
+        return attempt
 
     def _start(self, attempt: Attempt) -> None:
         now_s = self.client.now_s()
@@ -187,10 +170,8 @@ class Exchange:
 
     def next_attempt(self, decision: Decision) -> Attempt | None:
         """One more attempt, counted and not yet started; None when its endpoint has no place left."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
         view = decision.option.view
-        ticket = view.own.open_ticket(self.admitted.facts.prompt_tokens, view.endpoint.capacity)
+        ticket = view.own.open_ticket(self.facts.prompt_tokens, view.endpoint.capacity)
         if ticket is None:
             return None
         self.attempts += 1
@@ -208,12 +189,10 @@ class Exchange:
 
     def _decide_again(self, lost: Decision) -> None:
         """Another worker took the last place at the endpoint of `lost` since that was decided."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
         self._lost_races += 1
         now_s = self.client.now_s()
         if not self.failures:
-            self._follow(choose_again(self, self.admitted.facts, now_s, self._lost_races, lost.home))
+            self._follow(choose_again(self, now_s, self._lost_races, lost.home))
             return
         following = elsewhere(self, self.failures, now_s) if self._lost_races <= MOST_LOST_RACES else None
         if following is not None:
@@ -391,7 +370,7 @@ class Exchange:
         """The edge's grace is over: end this exchange now, as honestly as its state allows (FC-39)."""
         attempt = self._attempt
         if attempt is None:
-            if self._held is not None:
+            if self.held is not None:
                 self.fail(_shutting_down(), "refused")
             return
         self._end_race(attempt)
@@ -446,7 +425,8 @@ class Exchange:
     def _end(self, outcome: str, *, keep_alive: bool) -> None:
         self._is_done = True
         self._attempt = None
-        self._leave_queue()
+        if self.held is not None:
+            self.generation.door.holding.leave(self)
         if self.relay is not None:
             self.bytes_out = self.relay.bytes_out
         try:

@@ -26,7 +26,7 @@ routing by `Held.facts_at`, and `overdue` at `next_due_s`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from math import inf
@@ -71,11 +71,18 @@ class HoldQueue:
         self._ends = Line()
         self._ageing = Line()
         self._displaced: list[Held] = []
-        self._count = 0
+        self._held: OrderedDict[int, Held] = OrderedDict()
+        """In order of arrival, by number."""
         self._number = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._held)
+
+    def since_s(self) -> float:
+        """When the one came that is held longest; inf when none is."""
+        for held in self._held.values():
+            return held.arrived_s
+        return inf
 
     def depths(self) -> dict[int, int]:
         """How many wait by the class they stand in now."""
@@ -105,7 +112,7 @@ class HoldQueue:
             wait_s = self._wait_s(held, now_s)
             if now_s + wait_s > held.due_s:
                 return self._refuse(held, wait_s, is_late=True)
-        if self._count >= rules.max_requests:
+        if len(self._held) >= rules.max_requests:
             last = self._to_displace(held)
             if last is None:
                 return self._refuse(held, self._wait_s(held, now_s))
@@ -149,7 +156,7 @@ class HoldQueue:
         self._ends.add(held.ends_s, held)
         self._ageing.add(held.ages_s, held)
         self._count_in(held)
-        self._count += 1
+        self._held[held.number] = held
 
     # --- going -------------------------------------------------------------------------------------
 
@@ -206,8 +213,8 @@ class HoldQueue:
         self._ends.remove(held.ends_s, held)
         self._ageing.remove(held.ages_s, held)
         self._count_out(held)
-        self._count -= 1
-        if not self._count:
+        del self._held[held.number]
+        if not self._held:
             self._had.clear()
             self._level = 0.0
 

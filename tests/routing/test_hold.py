@@ -1,4 +1,4 @@
-"""The hold queue: nobody lost or served twice, the order's four laws, bounds, early refusals that tell the truth."""
+"""The hold queue: nobody lost or served twice, the four laws of its order, bounds, true early refusals."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class TestTenants:
     def test_leaving_and_coming_back_clears_no_account(self) -> None:
         """One request at a time, each after the last was served, must not be always the first in line."""
         line = queue()
-        for number in range(40):
+        for _ in range(40):
             hold(line, "many", tenant="many")
         served: Counter[object] = Counter()
         for _ in range(20):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.authority import Authority
 from tests.support.process import GslbProcess, worker_of
 from tests.support.raw_client import Answer, RawClient, chat, request, until
-from tests.support.raw_upstream import DONE, event
+from tests.support.raw_upstream import DONE, GOOD, event
 from tests.system.conftest import MakeUpstream
 from tests.system.test_workers import MakeGslb, close_all, config_for, endless, gslb, until_it
 from tests.system.tls import Rotating, section
@@ -47,6 +47,51 @@ async def test_fc35_a_tenants_limit_holds_for_all_workers_together(
     assert (await asked[-1][0].ask(request(chat(), fields=(("Authorization", "Bearer sk-acme"),)))).status == 200
     assert await running.metric("gslb_tenant_inflight") == 0
     close_all(asked)
+
+
+async def on_each_worker(running: GslbProcess, count: int) -> list[list[RawClient]]:
+    """Connections by the worker that has accepted them, at least `count` for each."""
+    pids = await running.workers()
+    found: dict[int, list[RawClient]] = {pid: [] for pid in pids}
+    while min(map(len, found.values())) < count:
+        client = await RawClient.connect(running.port)
+        found[await worker_of(client, pids)].append(client)
+    return list(found.values())
+
+
+async def test_a_worker_without_a_place_gets_one_when_its_requests_wait_longest(
+    gslb: MakeGslb, upstream: MakeUpstream
+) -> None:
+    """Every place is one worker's, and so is every place that comes free, with more of its own waiting; the other's
+    request came first. Held requests are counted over both."""
+    gates = [asyncio.Event() for _ in range(8)]
+    one = await upstream(*([gate, GOOD] for gate in gates))
+    running = await gslb(config_for({"eu": [{"url": one.url, "capacity": 1, "models": ["m"]}]}))
+    mine, theirs = await on_each_worker(running, 7)
+
+    async def depth_is(wanted: int) -> bool:
+        return await running.metric("gslb_queue_depth") == wanted
+
+    answers = [mine[0].send(named("first"))]
+    await until(lambda: one.requests)
+    answers.append(theirs[0].send(named("theirs")))
+    await until_it(lambda: depth_is(1), "one held")
+    answers += [client.send(named("mine")) for client in mine[1:7]]
+    await until_it(lambda: depth_is(7), "the held of both workers together")
+    for count, gate in enumerate(gates, 1):
+        await until(lambda: len(one.requests) == count)  # noqa: B023
+        gate.set()
+    await until(lambda: all(found.is_complete for found in answers))
+    assert [received.one("x-name") for received in one.requests] == ["first", "theirs", *["mine"] * 6]
+    assert {found.status for found in answers} == {200}
+    assert await running.metric("gslb_queue_depth") == 0
+    for client in mine + theirs:
+        client.close()
+
+
+def named(name: str) -> bytes:
+    """A request with a name."""
+    return request(chat(), fields=(("X-Name", name),))
 
 
 async def serials_shown(running: GslbProcess, tls: ssl.SSLContext, count: int = 24) -> set[str]:
