@@ -7,7 +7,7 @@ something is held.
 
 Each worker holds what its own clients ask. A place that comes free in one would always go to what that one holds,
 and another, which happens to have nothing under way, would wait for ever. So a worker takes no place at once while
-another's requests wait longer, and looks half as often: whoever waits longest looks before it.
+another's requests wait much longer, and looks half as often: whoever waits longest looks before it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Hashable
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from gslb.config.settings import Settings
 from gslb.proxy.first_endpoint import take_turn
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.05
 _LOOK_WITH_OTHERS_S = 0.02
+_MUCH_LONGER_S = 0.25
+"""A place left to another worker lies idle until that looks: too dear where answers take milliseconds."""
 _MOST_AT_ONCE = 64
 """Requests that one turn of the loop lets go: some 10 ms, in which no token of the others moves."""
 
@@ -111,7 +113,7 @@ class Holding:
             self._others.tell(self.queue.since_s())
 
     def _others_wait_longer(self) -> bool:
-        return self._others is not None and self._others.since_s() < self.queue.since_s()
+        return self._others is not None and self._others.since_s() + _MUCH_LONGER_S < self.queue.since_s()
 
     def _look_soon(self) -> None:
         self._is_due = True
@@ -147,8 +149,7 @@ class Holding:
 
 
 def _exchange_of(held: Held) -> Exchange:
-    exchange: Exchange = held.cookie  # type: ignore[assignment]
-    return exchange
+    return cast("Exchange", held.cookie)
 
 
 def _group(exchange: Exchange) -> Hashable:
