@@ -55,6 +55,8 @@ class Counters:
         self.open_exchanges = 0
         self.buffered_body_bytes = 0
         """As of the last reading: what is held is counted by `wire.body_budget`."""
+        self.queue_depth = 0
+        """As of the last reading: requests held because nobody has room."""
         self.tls_handshake_failures = 0
         self.access_log_dropped = 0
         """As of the last reading: lines are counted by the log."""

@@ -22,15 +22,15 @@ HOT_ROOMS = (
     "types", "counters", "policy/quota", "policy/rate",
     "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/rate_fields",
     "wire/request_reader", "wire/sse", "wire/body_budget", "wire/retry_after", "wire/websocket",
-    "routing/affinity", "routing/fences", "routing/health", "routing/hit_rate", "routing/learn", "routing/load",
-    "routing/policies", "routing/predict", "routing/prefix_index", "routing/priorities", "routing/refusal",
-    "routing/rendezvous", "routing/retry_budget", "routing/router", "routing/rules", "routing/sessions",
-    "routing/slate", "routing/success_ratio", "routing/view",
+    "routing/affinity", "routing/fences", "routing/health", "routing/hit_rate", "routing/hold", "routing/learn",
+    "routing/load", "routing/policies", "routing/predict", "routing/prefix_index", "routing/priorities",
+    "routing/refusal", "routing/rendezvous", "routing/retry_budget", "routing/router", "routing/rules",
+    "routing/sessions", "routing/slate", "routing/success_ratio", "routing/view", "routing/waiting",
     "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
-    "proxy/exchange", "proxy/failure", "proxy/generation", "proxy/hedge", "proxy/listener", "proxy/next_endpoint",
-    "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record", "proxy/relay", "proxy/tunnel",
-    "proxy/upstream",
+    "proxy/exchange", "proxy/failure", "proxy/first_endpoint", "proxy/generation", "proxy/hedge", "proxy/holding",
+    "proxy/listener", "proxy/next_endpoint", "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record",
+    "proxy/relay", "proxy/tunnel", "proxy/upstream",
 )  # fmt: skip
 """What one request passes from its first byte to its record. They call each other directly only when compiled
 together."""

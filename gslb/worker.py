@@ -110,7 +110,7 @@ class Worker:
             connections = self._table.load(CONNECTIONS_ROW, column)
             self._data = DataPath(
                 settings, fleet, self._counters, connections, Making(Random()), _nothing, columns,
-                self._tenant_load, self._bucket,
+                self._tenant_load, self._bucket, self._table.waiting(column),
             )  # fmt: skip
         except REFUSALS as error:
             self._say("failed", problems=problems_of(error, path))

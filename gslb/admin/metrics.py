@@ -58,6 +58,7 @@ class EdgeCollector(Collector):
         )
         yield _gauge("gslb_open_connections", "Client connections open now.", counters.open_connections)
         yield _gauge("gslb_open_exchanges", "Requests under way now.", counters.open_exchanges)
+        yield _gauge("gslb_queue_depth", "Requests held now because nobody has room.", counters.queue_depth)
         yield from _limits(counters, self._edge.settings().config.tenants)
 
 

@@ -142,6 +142,15 @@ class Failover(Section):
         return self
 
 
+class Hold(Section):
+    """Requests that wait at the edge while everybody who may serve them is full."""
+
+    max_requests: Annotated[int, Field(ge=0)] = 1000
+    """Most requests held at once; more are refused with 503 and a true Retry-After. 0: none is ever held."""
+    max_wait: PositiveDuration = 30.0
+    """Longest time a request is held before it is refused."""
+
+
 class Routing(Section):
     """How a region is chosen."""
 
@@ -169,6 +178,8 @@ class Routing(Section):
     """Prefill time of one prompt token, until it is learnt (H100 with a 70B model: 0.05 ms)."""
     slot_hold: PositiveDuration = 3.9
     """How long an answer holds its slot, until it is learnt (a median chat answer: 3.9 s)."""
+    hold: Hold = Hold()
+    """What waits at the edge when nobody has room."""
     failover: Failover = Failover()
     """Second tries."""
 

@@ -91,8 +91,8 @@ class Attempt:
         now_s = self._sent_s = exchange.client.now_s()
         self._first_byte_at_s = now_s + limit_s
         exchange.arm(self._first_byte_at_s)
-        if exchange.attempts == 1 and connection.requests:
-            # From the whole request to its sending, where nothing was waited for: neither a connect nor a failure.
+        if exchange.attempts == 1 and connection.requests and not exchange.held_s:
+            # From the whole request to its sending, where nothing was waited for: no room, connect or failure.
             exchange.generation.door.counters.overhead_seconds.observe(perf_counter() - exchange.begun_s)
         connection.send(self, request_head(exchange, self.pool), admitted.body)
 
@@ -292,6 +292,7 @@ class Attempt:
         door.counters.attempts[(self.decision.region, result)] += 1
         if outcome is Outcome.SUCCESS:
             door.fleet.answer_seen(self.key, (self._exchange.client.now_s() - self._sent_s) * 1000)
+        door.holding.room_may_have_come()
         if door.fleet.outcome(self.key, outcome, self._exchange.client.now_s(), why):
             door.on_doubt(self.key)
 

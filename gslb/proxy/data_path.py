@@ -17,6 +17,7 @@ from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.generation import Door, Generation, build_pools, health_marks
 from gslb.proxy.handover import close_for_others, inode_of
+from gslb.proxy.holding import Holding, OtherWorkers, hold_rules
 from gslb.proxy.listener import Listener
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import log_record
@@ -52,11 +53,12 @@ class DataPath:
         processes: int = 1,
         tenant_load: Callable[[str], InFlight] | None = None,
         bucket_of: Callable[[str, str], Bucket] | None = None,
+        others: OtherWorkers | None = None,
     ) -> None:
         """`connections` counts client connections against the limit; `making` makes the routers; `on_doubt` gets
         the key of an endpoint that traffic made doubtful; `processes` is how many data paths share the edge's
         traffic, `tenant_load` where they count a tenant's requests together, `bucket_of` where what it asks for
-        per time.
+        per time, `others` what they tell each other of requests they hold.
 
         Raises OSError when the access log cannot be opened.
         """
@@ -71,9 +73,10 @@ class DataPath:
         self.door = Door(
             loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt,
             ConcurrencyLimit(counters.tenant_running, tenant_load), RateLimit(bucket_of), ConnectionLimit(),
-            BodyBudget(), connections, processes,
+            BodyBudget(), connections, Holding(loop, others), processes,
         )  # fmt: skip
-        self._bound_bodies(settings)
+        fleet.on_news = self.door.holding.room_may_have_come
+        self._bound(settings)
         self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)
         self.listener = Listener(Generation(self.door, settings, self._pools, making))
 
@@ -95,15 +98,17 @@ class DataPath:
         self._pools = prepared.pools
         self._settings = prepared.settings
         self.door.fleet.configure(prepared.settings.endpoints, health_marks(prepared.settings))
-        self._bound_bodies(prepared.settings)
+        self._bound(prepared.settings)
         self.door.rates.forget_all_but(prepared.settings.config.tenants)
         self.listener.generation = prepared.generation
 
-    def _bound_bodies(self, settings: Settings) -> None:
-        """This process's share of the edge's memory for bodies, enough for one body in any case."""
-        limits = settings.config.limits
-        share_bytes = limits.buffered_bytes // self.door.processes
-        self.door.body_budget.limit_bytes = max(share_bytes, limits.body_bytes, limits.multipart_bytes)
+    def _bound(self, settings: Settings) -> None:
+        """This process's share of what the edge may hold: requests, and memory for bodies, enough for one in any
+        case."""
+        door, limits = self.door, settings.config.limits
+        share_bytes = limits.buffered_bytes // door.processes
+        door.body_budget.limit_bytes = max(share_bytes, limits.body_bytes, limits.multipart_bytes)
+        door.holding.queue.rules = hold_rules(settings, door.processes)
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -130,6 +135,7 @@ class DataPath:
         """What this process counts, as of now."""
         counters = self.door.counters
         counters.buffered_body_bytes = self.door.body_budget.held_bytes
+        counters.queue_depth = len(self.door.holding.queue)
         counters.access_log_dropped = self.door.access_log.dropped
         return counters
 
@@ -174,6 +180,7 @@ class DataPath:
             self._housekeeping.cancel()
         for pool in self._pools.values():
             pool.close()
+        door.holding.close()
         door.deadlines.stop()
         door.access_log.close()
 

@@ -15,6 +15,7 @@ from gslb.proxy import failure
 from gslb.proxy.admission import Admitted, admit
 from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
+from gslb.proxy.first_endpoint import MOST_LOST_RACES, Choice, choose_again, choose_for_newcomer
 from gslb.proxy.generation import Generation
 from gslb.proxy.hedge import Hedging, Race, race_for
 from gslb.proxy.next_endpoint import after_failure, elsewhere
@@ -22,17 +23,16 @@ from gslb.proxy.record import write_record
 from gslb.proxy.relay import Relay
 from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
-from gslb.routing.refusal import NoRoom, refuse_waiting
-from gslb.routing.router import Decision, Refusal, one_line
+from gslb.routing.hold import Held
+from gslb.routing.refusal import NoRoom
+from gslb.routing.router import Decision, Refusal
+from gslb.types import Facts
 from gslb.wire.http1 import RequestHead, client_head, passed_lines
 from gslb.wire.paths import model_id_of
 from gslb.wire.rate_fields import without_rate_fields
 
 if TYPE_CHECKING:
     from gslb.proxy.client import ClientConnection
-
-_MOST_LOST_RACES = 4
-"""Another worker may take the last place at an endpoint between decision and ticket; as often is decided again."""
 
 
 class Exchange:
@@ -41,8 +41,9 @@ class Exchange:
     __slots__ = (
         "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
         "_tunnel", "_wake_at_s", "admitted", "attempts", "begun_s", "bytes_in", "bytes_out", "client",
-        "explanation", "failures", "fence", "generation", "head", "home", "predicted_ms", "reason", "relay",
-        "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried", "ttft_s",
+        "explanation", "failures", "fence", "generation", "head", "held", "held_s", "home", "predicted_ms",
+        "reason", "relay", "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s",
+        "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -56,6 +57,9 @@ class Exchange:
         self.admitted: Admitted | None = None
         self._held_bytes = 0
         self.total_at_s = self._wake_at_s = NEVER_S
+        # its waiting for room
+        self.held: Held | None = None
+        self.held_s = 0.0
         # its attempts
         self._attempt: Attempt | None = None
         self._race: Race | None = None
@@ -77,21 +81,28 @@ class Exchange:
         self.ttft_s: float | None = None
         self.status = self.bytes_in = self.bytes_out = 0
 
+    @property
+    def facts(self) -> Facts:
+        """What the request asks. Only of one that may be routed."""
+        assert self.admitted is not None
+        assert self.admitted.facts is not None
+        return self.admitted.facts
+
     # --- start -------------------------------------------------------------------------------------
 
     def start(self, body: bytes) -> None:
         """Admit, decide, and send the first attempt on its way; or answer at once."""
         self.bytes_in = self._held_bytes = len(body)
         try:
-            decision = self._admit_and_decide(body)
+            choice = self._admit_and_decide(body)
         except ApiError as error:
-            self.fail(error, "fenced" if error.code == "residency_denied" else "refused")
+            self.fail(error, "refused")
             return
-        if decision is not None:
-            self._try(decision)
+        if choice is not None:
+            self._follow(choice)
 
-    def _admit_and_decide(self, body: bytes) -> Decision | None:
-        """The first decision; None when the request was answered from memory. Raises ApiError."""
+    def _admit_and_decide(self, body: bytes) -> Choice | None:
+        """The first choice; None when the request was answered from memory. Raises ApiError."""
         generation = self.generation
         door = generation.door
         admitted = self.admitted = admit(self.head, body, self.client.place, generation, door.wall_s())
@@ -103,42 +114,64 @@ class Exchange:
             raise _shutting_down()
         admitted.count_in(door.concurrency)
         admitted.charge(door.rates, door.counters, self.started_s)
-        snapshot = door.fleet.snapshot
-        if admitted.reading.asks_why:
-            choice, explanation = generation.router.explain(admitted.facts, snapshot, self.started_s)
-            self.explanation = one_line(explanation)
-        else:
-            choice = generation.router.route(admitted.facts, snapshot, self.started_s)
-        if isinstance(choice, NoRoom):
-            choice = refuse_waiting(choice.home, 1.0)
-        if isinstance(choice, Refusal):
-            self.home = choice.home or ""
-            self.fence = choice.fence
-            raise failure.refusal_error(choice)
-        generation.retry_budget.request(self.started_s)
         if generation.hedging is not None and admitted.facts.is_stream and not self.head.is_handshake:
             self._hedging = generation.hedging
         if generation.timeouts.total is not None:
             self.total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
-        return choice
+        return choose_for_newcomer(self, self.started_s)
+
+    def _follow(self, choice: Choice) -> None:
+        """Do what was decided before any attempt."""
+        if isinstance(choice, Decision):
+            self._try(choice)
+        elif isinstance(choice, NoRoom):
+            self._hold(choice)
+        else:
+            self.home = choice.home or ""
+            self.fence = choice.fence
+            outcome = "fenced" if choice.code == "residency_denied" else "refused"
+            self.fail(failure.refusal_error(choice), outcome)
+
+    # --- waiting for room --------------------------------------------------------------------------
+
+    def _hold(self, no_room: NoRoom) -> None:
+        self.home = no_room.home
+        self.client.arm(NEVER_S)
+        refusal = self.generation.door.holding.hold(self, no_room)
+        if refusal is not None:
+            self._follow(refusal)
+
+    def released(self, choice: Decision | Refusal) -> None:
+        """This request is held no more: it has got a place, or is refused."""
+        if self._attempt is not None:
+            self._start(self._attempt)
+        else:
+            self._follow(choice)
 
     # --- attempts ----------------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> None:
-        attempt = self.next_attempt(decision)
+        attempt = self.take_place(decision)
         if attempt is None:
             self._decide_again(decision)
-            return
-        self._attempt = attempt
+        else:
+            self._start(attempt)
+
+    def take_place(self, decision: Decision) -> Attempt | None:
+        """The exchange's attempt from now on, not yet started; None when its endpoint has no place left."""
+        attempt = self._attempt = self.next_attempt(decision)
+        return attempt
+
+    def _start(self, attempt: Attempt) -> None:
         now_s = self.client.now_s()
+        if self.attempts == 1:
+            self.generation.retry_budget.request(now_s)
         if self._hedging is not None:
             self._wake_at_s = min(self.total_at_s, now_s + self._hedging.after_s)
         attempt.start(now_s)
 
     def next_attempt(self, decision: Decision) -> Attempt | None:
         """One more attempt, counted and not yet started; None when its endpoint has no place left."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
         ticket = decision.open_ticket()
         if ticket is None:
             return None
@@ -157,25 +190,16 @@ class Exchange:
 
     def _decide_again(self, lost: Decision) -> None:
         """Another worker took the last place at the endpoint of `lost` since that was decided."""
-        assert self.admitted is not None
-        assert self.admitted.facts is not None
         self._lost_races += 1
-        choice: Decision | Refusal | None = Refusal("saturated", "every place is taken", None, 1.0, lost.home)
-        if self._lost_races <= _MOST_LOST_RACES:
-            if self.failures:
-                choice = elsewhere(self, self.failures, self.client.now_s())
-            else:
-                router = self.generation.router
-                snapshot = self.generation.door.fleet.snapshot
-                again = router.route(self.admitted.facts, snapshot, self.client.now_s())
-                choice = refuse_waiting(again.home, 1.0) if isinstance(again, NoRoom) else again
-        if isinstance(choice, Decision):
-            self._try(choice)
-        elif self.failures or choice is None:
-            self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
+        now_s = self.client.now_s()
+        if not self.failures:
+            self._follow(choose_again(self, now_s, self._lost_races, lost.home))
+            return
+        following = elsewhere(self, self.failures, now_s) if self._lost_races <= MOST_LOST_RACES else None
+        if following is not None:
+            self._try(following)
         else:
-            self.home = choice.home or ""
-            self.fail(failure.refusal_error(choice), "refused")
+            self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
 
     def attempt_failed(self, attempt: Attempt, fault: failure.Failure, *, may_stay: bool = False) -> bool:
         """An attempt failed before the commit point: go to the next endpoint, or tell the client.
@@ -223,7 +247,7 @@ class Exchange:
         self._note_served(attempt)
         if race is not None and attempt is race.second and decision.region != decision.home:
             self.reason = "hedge"
-        self.predicted_ms = decision.edge_ttft_ms
+        self.predicted_ms = self.held_s * 1000 + decision.edge_ttft_ms
         fields = self.own_fields(decision)
         is_http10 = self.head.is_http10
         if self.admitted is not None and self.admitted.rate_lines:
@@ -253,7 +277,7 @@ class Exchange:
         self._tunnel = tunnel
         self.status = 101
         self._note_served(attempt)
-        self.predicted_ms = attempt.decision.edge_ttft_ms
+        self.predicted_ms = self.held_s * 1000 + attempt.decision.edge_ttft_ms
         self.first_content()
 
     def tunnel_done(self, tunnel: Tunnel, outcome: str, result: str, blame: Outcome, why: str) -> None:
@@ -351,6 +375,8 @@ class Exchange:
         """The edge's grace is over: end this exchange now, as honestly as its state allows (FC-39)."""
         attempt = self._attempt
         if attempt is None:
+            if self.held is not None:
+                self.fail(_shutting_down(), "refused")
             return
         self._end_race(attempt)
         if self._tunnel is not None:
@@ -404,6 +430,8 @@ class Exchange:
     def _end(self, outcome: str, *, keep_alive: bool) -> None:
         self._is_done = True
         self._attempt = None
+        if self.held is not None:
+            self.generation.door.holding.leave(self)
         if self.relay is not None:
             self.bytes_out = self.relay.bytes_out
         try:

@@ -24,6 +24,7 @@ from gslb.policy.rate import RateLimit
 from gslb.proxy.access_log import AccessLog
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.hedge import Hedging
+from gslb.proxy.holding import Holding
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
 from gslb.routing.health import HealthMarks
@@ -32,7 +33,7 @@ from gslb.routing.making import Making
 from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router
 from gslb.routing.rules import Damping, RoutingRules
-from gslb.routing.view import FleetView
+from gslb.routing.view import FleetView, Snapshot
 from gslb.types import Place
 from gslb.wire.body_budget import BodyBudget
 from gslb.wire.openai import merge_models
@@ -56,6 +57,7 @@ class Door:
     body_budget: BodyBudget
     connections: InFlight
     """Client connections, counted as requests; with several workers, those of all of them."""
+    holding: Holding
     processes: int = 1
     """How many serve clients, this one included: they divide what is bounded for the edge as a whole."""
     is_stopping: bool = False
@@ -84,6 +86,7 @@ def rules_of(routing: Routing, health: Health, edge_place: Place | None) -> Rout
         stale_after_s=health.stale_after,
         panic_below=health.panic,
         refuses_over_budget=routing.over_budget == "refuse",
+        holds=routing.hold.max_requests > 0,
         edge_place=edge_place,
     )
 
@@ -122,6 +125,15 @@ class Generation:
         self.hedging = None if hedge.after is None else Hedging(hedge.after, hedge.share)
         self.budget_ms = None if config.routing.latency_budget is None else config.routing.latency_budget * 1000
         self._models: dict[tuple[int, frozenset[str] | None], list[dict[str, Any]]] = {}
+        self._strangers: tuple[int, tuple[str, ...]] = (-1, ())
+
+    def strangers(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Keys of endpoints that a later configuration has added: not for exchanges that began under this one."""
+        number, strangers = self._strangers
+        if number != snapshot.generation:
+            strangers = tuple(v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in self.pools)
+            self._strangers = (snapshot.generation, strangers)
+        return strangers
 
     def models(self, only: frozenset[str] | None) -> list[dict[str, Any]]:
         """The merged model list, from memory; `only` limits it to a tenant's models."""

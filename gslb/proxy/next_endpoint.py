@@ -26,17 +26,15 @@ def after_failure(exchange: Exchange, fault: Failure) -> Decision | None:
 
 def elsewhere(exchange: Exchange, failures: Iterable[Failure], now_s: float) -> Decision | None:
     """The router's choice among endpoints not tried yet, within attempts and fences; None: none is left."""
-    admitted, generation = exchange.admitted, exchange.generation
-    assert admitted is not None
-    assert admitted.facts is not None
+    facts, generation = exchange.facts, exchange.generation
     snapshot = generation.door.fleet.snapshot
     router = generation.router
-    most = max(generation.failover.max_attempts, router.last_resorts(admitted.facts, snapshot))
+    most = max(generation.failover.max_attempts, router.last_resorts(facts, snapshot))
     if len(exchange.tried) >= most:
         return None
     by_region: dict[str, int] = {}
     for failed in failures:
         by_region[failed.region] = by_region.get(failed.region, 0) + 1
     # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
-    strangers = [v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in generation.pools]
-    return router.next_attempt(admitted.facts, snapshot, now_s, [*exchange.tried, *strangers], by_region)
+    closed = [*exchange.tried, *generation.strangers(snapshot)]
+    return router.next_attempt(facts, snapshot, now_s, closed, by_region)

@@ -13,7 +13,7 @@ OTHER = "other"
 
 LogValues = tuple[
     float, bytes, str, str | None, str, bytes, bytes, str | None, bool, int, str, str, str, str, int,
-    float | None, float | None, float, int, int, int | None, int | None, str,
+    float | None, float | None, float, float, int, int, int | None, int | None, str,
 ]  # fmt: skip
 """What is noted of an exchange when it ends, made into a line later (see `AccessLog`)."""
 
@@ -66,8 +66,8 @@ def _values(
         admitted.reading.rights.name if admitted else "", head.method, head.path, facts.model if facts else None,
         facts.is_stream if facts else False, exchange.status, outcome, exchange.home, exchange.served_region,
         exchange.served_endpoint, exchange.attempts, exchange.predicted_ms, exchange.ttft_s, duration_s,
-        len(head.target) + exchange.bytes_in, exchange.bytes_out, prompt_tokens, completion_tokens,
-        exchange.reason,
+        exchange.held_s, len(head.target) + exchange.bytes_in, exchange.bytes_out, prompt_tokens,
+        completion_tokens, exchange.reason,
     )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def log_record(values: LogValues) -> dict[str, object]:
     """One access-log record (members as in DESIGN section 4), from what was noted when the exchange ended."""
     (
         wall_s, request_id, client, country, tenant, method, path, model, is_stream, status, outcome, home,
-        region, endpoint, attempts, predicted_ms, ttft_s, duration_s, bytes_in, bytes_out, prompt_tokens,
+        region, endpoint, attempts, predicted_ms, ttft_s, duration_s, held_s, bytes_in, bytes_out, prompt_tokens,
         completion_tokens, reason,
     ) = values  # fmt: skip
     return {
@@ -97,7 +97,7 @@ def log_record(values: LogValues) -> dict[str, object]:
         "predicted_ttft_ms": None if predicted_ms is None else round(predicted_ms, 1),
         "ttft_ms": None if ttft_s is None else round(ttft_s * 1000, 1),
         "duration_ms": round(duration_s * 1000, 1),
-        "held_ms": 0.0,
+        "held_ms": round(held_s * 1000, 1),
         "bytes_in": bytes_in,
         "bytes_out": bytes_out,
         "prompt_tokens": prompt_tokens,

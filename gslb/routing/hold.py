@@ -26,7 +26,7 @@ routing by `Held.facts_at`, and `overdue` at `next_due_s`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from math import inf
@@ -71,11 +71,18 @@ class HoldQueue:
         self._ends = Line()
         self._ageing = Line()
         self._displaced: list[Held] = []
-        self._count = 0
+        self._held: OrderedDict[int, Held] = OrderedDict()
+        """In order of arrival, by number."""
         self._number = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._held)
+
+    def since_s(self) -> float:
+        """When the one came that is held longest; inf when none is."""
+        for held in self._held.values():
+            return held.arrived_s
+        return inf
 
     def depths(self) -> dict[int, int]:
         """How many wait by the class they stand in now."""
@@ -101,14 +108,14 @@ class HoldQueue:
         held = Held(
             facts, group, cookie, no_room, now_s, gives_up_s, self._number, facts.prompt_tokens + REQUEST_COST
         )
-        if rules.refuses_late and facts.budget_ms is not None:
+        if rules.refuses_late and held.due_s < inf:
             wait_s = self._wait_s(held, now_s)
             if now_s + wait_s > held.due_s:
-                return refuse_hopeless(no_room, wait_s, facts.budget_ms)
-        if self._count >= rules.max_requests:
+                return self._refuse(held, wait_s, is_late=True)
+        if len(self._held) >= rules.max_requests:
             last = self._to_displace(held)
             if last is None:
-                return refuse_waiting(no_room.home, self._wait_s(held, now_s))
+                return self._refuse(held, self._wait_s(held, now_s))
             self.remove(last)
             self._displaced.append(last)
         self._number += 1
@@ -149,7 +156,7 @@ class HoldQueue:
         self._ends.add(held.ends_s, held)
         self._ageing.add(held.ages_s, held)
         self._count_in(held)
-        self._count += 1
+        self._held[held.number] = held
 
     # --- going -------------------------------------------------------------------------------------
 
@@ -179,16 +186,11 @@ class HoldQueue:
         """Who has waited as long as it may, or missed its budget where that is refused, or was displaced."""
         while self._displaced:
             held = self._displaced.pop()
-            yield held, refuse_waiting(held.no_room.home, self._wait_s(held, now_s))
+            yield held, self._refuse(held, self._wait_s(held, now_s))
         while (first := self._ends.first()) is not None and first[0] <= now_s:
             held = first[1]
             self.remove(held)
-            wait_s = self._wait_s(held, now_s)
-            budget_ms = held.facts.budget_ms
-            if budget_ms is not None and held.ends_s < held.gives_up_s:
-                yield held, refuse_hopeless(held.no_room, wait_s, budget_ms)
-            else:
-                yield held, refuse_waiting(held.no_room.home, wait_s)
+            yield held, self._refuse(held, self._wait_s(held, now_s), is_late=held.ends_s < held.gives_up_s)
 
     def next_due_s(self) -> float:
         """When `overdue` has something to tell: inf when nothing waits, -inf when somebody was displaced."""
@@ -211,8 +213,8 @@ class HoldQueue:
         self._ends.remove(held.ends_s, held)
         self._ageing.remove(held.ages_s, held)
         self._count_out(held)
-        self._count -= 1
-        if not self._count:
+        del self._held[held.number]
+        if not self._held:
             self._had.clear()
             self._level = 0.0
 
@@ -256,6 +258,12 @@ class HoldQueue:
                 del self._waiting[held.priority]
 
     # --- how long it would take -----------------------------------------------------------------------
+
+    def _refuse(self, held: Held, wait_s: float, *, is_late: bool = False) -> Refusal:
+        longest_s = self.rules.max_wait_s
+        if is_late and held.facts.budget_ms is not None:
+            return refuse_hopeless(held.no_room, wait_s, held.facts.budget_ms, longest_s)
+        return refuse_waiting(held.no_room.home, min(wait_s, longest_s))
 
     def _wait_s(self, held: Held, now_s: float) -> float:
         """How long one like `held` would wait if it came now: a slot for each one ahead of it, and its own."""

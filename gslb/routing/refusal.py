@@ -96,18 +96,18 @@ def refuse_waiting(home: str, wait_s: float) -> Refusal:
     return Refusal("saturated", message, retry_after_s=max(1.0, wait_s), home=home)
 
 
-def refuse_hopeless(no_room: NoRoom, wait_s: float, budget_ms: float) -> Refusal:
+def refuse_hopeless(no_room: NoRoom, wait_s: float, budget_ms: float, longest_s: float) -> Refusal:
     """Held, it would be its turn in `wait_s`, which is too late for its budget.
 
     It would have been in time behind a line that is shorter by the excess; or never, and then the best it can do
-    is to come when there is room.
+    is to come when there is room. After `longest_s` nobody waits any more who waits now.
     """
     needed_ms = wait_s * 1000 + no_room.least_ms
     return Refusal(
         "latency_budget_unreachable",
         f"every endpoint that may serve this request is full: the first token would take about {needed_ms:.0f} "
         f"ms, the budget is {budget_ms:.0f} ms",
-        retry_after_s=max(1.0, min(wait_s, (needed_ms - budget_ms) / 1000)),
+        retry_after_s=max(1.0, min(wait_s, (needed_ms - budget_ms) / 1000, longest_s)),
         home=no_room.home,
     )
 

@@ -75,9 +75,9 @@ class Candidates:
     """What one kind of client may use: kept while the roster stands.
 
     `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint; the others when
-    nothing is left of the first, or has room while it `is_panic`. With regions of several priorities some requests
-    start further down: `orders` lists (up to which throw of the dice, tiers in order). Without tiers `refusal` says
-    why.
+    nothing is left of the first, or has room while it `is_panic`. With regions of several priorities some
+    requests start further down: `orders` lists (up to which throw of the dice, tiers in order). Without tiers
+    `refusal` says why.
     """
 
     __slots__ = (

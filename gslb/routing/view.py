@@ -155,6 +155,8 @@ class FleetView:
         """`own_load_of` makes the counter of a new endpoint's running requests, by its key, or of a region's
         foreign ones (`load.guests_key`); `on_change` is called with the key of an endpoint of which something new
         is known; `dice` spread the ends of ejections."""
+        self.on_news: Callable[[], None] = _nothing
+        """Called after every new snapshot: somebody may have room now."""
         self._dice = dice
         self._marks = marks
         self._own_load_of = own_load_of
@@ -427,6 +429,7 @@ class FleetView:
         view = EndpointView(record)
         self._set((*views[:i], view, *views[i + 1 :]), view.rate_ms)
         self._on_change(record.endpoint.key)
+        self.on_news()
 
     def _set(self, views: tuple[EndpointView, ...], rate_ms: float) -> None:
         """A new snapshot, in which a rate has become `rate_ms`. The least of all is looked for now and then only:
@@ -448,6 +451,11 @@ class FleetView:
         views = tuple(EndpointView(record) for record in self._records.values())
         self._until_least = 0
         self._set(views, 0.0)
+        self.on_news()
+
+
+def _nothing() -> None:
+    """Nobody waits for news."""
 
 
 def _learn_slots(known: int | None, previous: LoadSample | None, sample: LoadSample) -> int | None:

@@ -18,7 +18,7 @@ from gslb.types import Facts
 _MEMORY_S = 10.0
 """What was observed of a group's drain weighs by its age: to 1/e after this."""
 _BELIEF_S = 2.0
-"""What is declared of it counts like observations over this long."""
+"""What is declared of it counts like observations over this long at first, and less the more was seen."""
 
 
 class Held:
@@ -254,7 +254,8 @@ class Drain:
 
     def per_s(self, declared_per_s: float) -> float:
         """The rate; above 0."""
-        rate = (self._placed + declared_per_s * _BELIEF_S) / (self._waited_s + _BELIEF_S)
+        belief_s = _BELIEF_S * (1.0 - self._waited_s / _MEMORY_S)
+        rate = (self._placed + declared_per_s * belief_s) / (self._waited_s + belief_s)
         return max(rate, 0.001)
 
     def _fade(self, now_s: float) -> float:

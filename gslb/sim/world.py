@@ -94,7 +94,9 @@ class World:
         router = Router(rules, _allow_all, self._dice(f"router {spec.name}"), affinity)
         dice = self._dice(f"watch {spec.name}")
         watch = Watch(setting, spec, legs_s, fleet, self.sites, self._agenda, self._route_links, dice)
-        edge.chooser = desk = Desk(edge, router, fleet, setting.max_attempts, self._cost, watch.probe, affinity, setting.hold)
+        desk = edge.chooser = Desk(
+            edge, router, fleet, setting.max_attempts, self._cost, watch.probe, affinity, setting.hold
+        )
         watch.on_sampled = desk.release
         watch.start()
         return edge

@@ -6,7 +6,7 @@ from typing import Any
 
 from gslb.counters import Counters, Histogram
 
-GAUGES = ("open_connections", "open_exchanges", "buffered_body_bytes")
+GAUGES = ("open_connections", "open_exchanges", "buffered_body_bytes", "queue_depth")
 """What is of the moment: a worker that is gone has none of it."""
 _LABELLED_GAUGES = frozenset(("tenant_running",))
 """The same with labels."""

@@ -15,15 +15,18 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable
+from math import inf
 from threading import Lock
 
 from gslb.policy.rate import Bucket
 from gslb.routing.load import Ticket
 
 ROWS = 8192
-"""Endpoints and tenants at once, and one row for client connections; and as many buckets. Pages never touched take
-no memory."""
+"""Endpoints, tenants and regions at once, and two rows of the workers' own; and as many buckets. Pages never
+touched take no memory."""
 CONNECTIONS_ROW = 0
+WAITING_ROW = 1
+_OWN_ROWS = frozenset((CONNECTIONS_ROW, WAITING_ROW))
 _CELL_BYTES = 8
 _BUCKET = "bucket"
 
@@ -73,6 +76,11 @@ class SharedTable:
     def bucket(self, row: int, column: int) -> Bucket:
         """The bucket of `row`, written in `column`."""
         return Bucket(*self._halves(row), column, self.barrier)
+
+    def waiting(self, column: int) -> SharedWaiting:
+        """Since when requests wait, told in `column`."""
+        start = WAITING_ROW * self.columns * 2
+        return SharedWaiting(self._cells[start : start + self.columns], column)
 
     def clear_column(self, column: int) -> None:
         """Forget what a worker had under way. Only once that worker is gone."""
@@ -153,6 +161,26 @@ class SharedLoad:
         return Ticket(self, uncached_tokens)
 
 
+class SharedWaiting:
+    """Since when each worker's longest held request waits (`proxy.holding.OtherWorkers`). A cell holds monotonic
+    microseconds, which are the same in all processes of a machine; 0: nothing is held."""
+
+    __slots__ = ("_column", "_since_us")
+
+    def __init__(self, since_us: memoryview, column: int) -> None:
+        self._since_us = since_us
+        self._column = column
+
+    def tell(self, since_s: float) -> None:
+        """This worker's has waited since then (inf: it holds none)."""
+        self._since_us[self._column] = 0 if since_s == inf else int(since_s * 1e6)
+
+    def since_s(self) -> float:
+        """Since when the longest held of all other workers' requests waits; inf: they hold none."""
+        told = (since_us for i, since_us in enumerate(self._since_us) if since_us and i != self._column)
+        return min(told, default=inf) / 1e6
+
+
 class Rows:
     """Which row counts for which endpoint key: given by the supervisor, kept as long as the key is in use.
 
@@ -171,7 +199,7 @@ class Rows:
             if self._table.is_idle(row):
                 del self._leaving[key]
         wanted = dict.fromkeys(keys)
-        taken = {CONNECTIONS_ROW, *self._rows.values(), *self._leaving.values()}
+        taken = {*_OWN_ROWS, *self._rows.values(), *self._leaving.values()}
         free = (row for row in range(ROWS) if row not in taken)
         free_buckets = (row for row in range(ROWS, 2 * ROWS) if row not in taken)
         rows = {key: row for key, row in {**self._leaving, **self._rows}.items() if key in wanted}
@@ -180,8 +208,9 @@ class Rows:
                 continue
             if (unused := next(free_buckets if _is_bucket(key) else free, None)) is None:
                 raise TableFull(
-                    f"{len(wanted)} endpoints, tenants and rates, and {len(taken) - 1} counted already: workers "
-                    f"share {ROWS - 1} counts and {ROWS} rates. Wait for answers of removed endpoints to end, "
+                    f"{len(wanted)} endpoints, tenants and rates, and {len(taken) - len(_OWN_ROWS)} counted already: "
+                    f"workers share {ROWS - len(_OWN_ROWS)} counts and {ROWS} rates. Wait for answers of removed "
+                    "endpoints to end, "
                     "restart, or set `workers: 1`"
                 )
             rows[key] = unused

@@ -25,6 +25,7 @@ from gslb.proxy.client import ClientConnection
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.exchange import Exchange
 from gslb.proxy.generation import Door, Generation
+from gslb.proxy.holding import Holding, hold_rules
 from gslb.proxy.listener import Listener
 from gslb.proxy.pool import ConnectFailed, EndpointPool
 from gslb.proxy.record import LogValues, log_record
@@ -46,7 +47,7 @@ models: {nick: {target: m}}
 timeouts: {total: 300s}
 limits: {head_bytes: 4KiB, header_count: 30, body_bytes: 8KiB}
 regions:
-  eu: {location: "aws:eu-central-1", endpoints: [{url: "http://127.0.0.1:1", models: [m]}]}
+  eu: {location: "aws:eu-central-1", endpoints: [{url: "http://127.0.0.1:1", models: [m], capacity: 3}]}
   us: {location: "aws:us-east-1", endpoints: [{url: "http://127.0.0.1:2", models: [m], capacity: 2}]}
 """
 
@@ -59,11 +60,38 @@ def _settings() -> Settings:
 class Loop:
     """A clock that is moved by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
         self.now_s = 100.0
+        self._world = world
+        self._timers: list[Any] = []
 
     def time(self) -> float:
         return self.now_s
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self._world.later.append(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object], *args: object) -> Any:
+        timer = SimpleNamespace(at_s=self.now_s + delay_s, callback=callback)
+        timer.cancel = lambda: self._timers.remove(timer)
+        self._timers.append(timer)
+        return timer
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        raise context["exception"]
+
+    def fire(self) -> None:
+        """Call what is due."""
+        for timer in [timer for timer in self._timers if timer.at_s <= self.now_s]:
+            self._timers.remove(timer)
+            timer.callback()
+
+
+class HandTicked(Loop):
+    """The same for the deadline ring, whose ticks are called one by one."""
+
+    def time(self) -> float:
+        return self._world.loop.now_s
 
     def call_later(self, delay_s: float, callback: object, *args: object) -> Any:
         return SimpleNamespace(cancel=lambda: None)
@@ -184,8 +212,10 @@ class World:
 
     def __init__(self) -> None:
         settings = _settings()
-        self.loop = Loop()
         self.later: list[Callable[[], object]] = []
+        self.loop = Loop(self)
+        self.taken = 0
+        """Places that others have, at each endpoint."""
         self.opening: list[Any] = []
         self.upstreams: list[Upstream] = []
         self.begun: list[Exchange] = []
@@ -195,15 +225,17 @@ class World:
         self.fleet.configure(settings.endpoints, health_marks(settings))
         for endpoint in settings.endpoints:
             self.fleet.probe_passed(endpoint.key, 100.0)
-        self.deadlines = Deadlines(loop)
+        self.deadlines = Deadlines(cast(asyncio.AbstractEventLoop, HandTicked(self)))
         log = SimpleNamespace(is_on=True, write=self._record)
         counters = Counters()
         self.body_budget = BodyBudget(settings.config.limits.buffered_bytes)
         self.door = Door(
             loop, self.fleet, counters, cast(Any, log), self.deadlines, lambda: 1e9, lambda key: None,
             ConcurrencyLimit(counters.tenant_running), ConnectionLimit(), self.body_budget, OwnLoad(),
+            Holding(loop),
         )  # fmt: skip
         self.pools = {endpoint.key: Pool(self, endpoint.url) for endpoint in settings.endpoints}
+        self.door.holding.queue.rules = hold_rules(settings, 1)
         self.listener = Listener(Generation(self.door, settings, self.pools, Making(Random(1))))
         self.client = ClientConnection(self.listener)
         self.transport = Transport(self, self.client)
@@ -217,6 +249,13 @@ class World:
         exchange = Exchange(*args)
         self.begun.append(exchange)
         return exchange
+
+    def take_places(self, count: int) -> None:
+        """From now on others have `count` places at each endpoint."""
+        for view in self.fleet.snapshot.endpoints:
+            view.own.add(count - self.taken, 0)
+        self.taken = count
+        self.door.holding.room_may_have_come()
 
     def settle(self) -> None:
         """Let happen what a loop would do next."""
@@ -294,6 +333,7 @@ def _time_passes(world: World, payload: bytes) -> None:
     world.loop.now_s += (0.5, 6.0, 16.0, 70.0, 700.0)[len(payload) % 5]
     for _ in range(51):
         world.deadlines._tick()
+    world.loop.fire()
 
 
 def _client_is_slow(world: World, payload: bytes) -> None:
@@ -317,11 +357,15 @@ def _reloads(world: World, payload: bytes) -> None:
     world.listener.generation = Generation(world.door, _settings(), world.pools, Making(Random(2)))
 
 
+def _places_are_taken(world: World, payload: bytes) -> None:
+    world.take_places(len(payload) % 4)
+
+
 _STEPS: dict[bytes, Callable[[World, bytes], None]] = {
     b"c": _client_sends, b"C": _client_sends_bytewise, b"u": _upstream_sends, b"U": _upstream_sends_bytewise,
     b"o": _connected, b"n": _not_connected, b"e": _upstream_closes, b"r": _upstream_resets, b"E": _client_closes,
     b"R": _client_resets, b"t": _time_passes, b"p": _client_is_slow, b"q": _client_reads_on, b"s": _edge_stops,
-    b"g": _reloads,
+    b"g": _reloads, b"f": _places_are_taken,
 }  # fmt: skip
 
 
@@ -336,6 +380,7 @@ def check_exchange(data: bytes) -> None:
                 world.settle()
         _client_resets(world, b"")
         world.settle()
+        world.take_places(0)
         for one in world.upstreams:
             one.transport.end(None)
         world.settle()
@@ -348,7 +393,7 @@ def _check_left_over(world: World) -> None:
     counters = world.door.counters
     assert counters.open_exchanges == counters.open_connections == 0
     assert not world.opening
-    assert world.body_budget.held_bytes == 0
+    assert world.body_budget.held_bytes == len(world.door.holding.queue) == 0
     assert len(world.records) == len(world.begun) == sum(counters.requests.values())
     for view in world.fleet.snapshot.endpoints:
         assert view.own.requests == view.own.pending_tokens == 0
@@ -360,6 +405,11 @@ def _check_upstreams(world: World) -> None:
         requests, is_whole = requests_in(one.transport.written)
         assert is_whole, "an upstream got something else than requests"
         assert len(requests) == one.connection.requests, "an upstream got another number of requests"
+
+
+def _before_error(payload: bytes) -> bytes:
+    """A cut stream's payload without the event that tells of the cut."""
+    return payload.partition(b"event: error\n")[0].partition(b'data: {"error":')[0]
 
 
 def _check_client(world: World) -> None:
@@ -374,12 +424,12 @@ def _check_client(world: World) -> None:
         try:
             message, raw = answer_in(raw, is_closed=True, is_head=is_head)
         except Unfinished as cut:
-            payload = cut.payload.partition(b"event: error\n")[0].partition(b'data: {"error":')[0]
+            payload = _before_error(cut.payload)
             assert not payload or any(one.startswith(payload) for one in theirs), payload
             return
         if message.all(b"server") == [b"gslb"] or is_head:
             continue
         if message.ends_at_close:
-            assert any(one.startswith(message.body[:64]) for one in theirs)
+            assert any(one.startswith(_before_error(message.body)[:64]) for one in theirs)
         else:
             assert message.body in theirs, message.body

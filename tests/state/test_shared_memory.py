@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 
 from gslb.routing.load import Ticket
 from gslb.state import shared_memory
-from gslb.state.shared_memory import CONNECTIONS_ROW, Rows, SharedTable, TableFull, bucket_key, tenant_key
+from gslb.state.shared_memory import (
+    CONNECTIONS_ROW,
+    WAITING_ROW,
+    Rows,
+    SharedTable,
+    TableFull,
+    bucket_key,
+    tenant_key,
+)
 
 WORKERS = 3
 
@@ -110,7 +119,7 @@ def test_of_two_that_go_for_the_last_place_one_at_most_gets_it(table: SharedTabl
 def test_a_row_stays_with_its_key_and_is_given_on_only_when_idle(table: SharedTable) -> None:
     rows = Rows(table)
     first = rows.assign(["a", "b", "c"])
-    assert CONNECTIONS_ROW not in first.values()
+    assert not {CONNECTIONS_ROW, WAITING_ROW} & set(first.values())
     assert len(set(first.values())) == 3
     rows.adopt(first)
     running = table.load(first["b"], 0).open_ticket(5)
@@ -128,16 +137,29 @@ def test_a_row_stays_with_its_key_and_is_given_on_only_when_idle(table: SharedTa
 def test_a_trial_that_is_refused_changes_nothing(table: SharedTable) -> None:
     rows = Rows(table)
     rows.adopt(rows.assign(["a"]))
+    before = rows.assign(["a"])
     assert rows.assign(["x", "y"]) == rows.assign(["x", "y"])
-    assert rows.assign(["a"]) == {"a": 1}
+    assert rows.assign(["a"]) == before
 
 
 def test_too_many_endpoints_are_told(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "ROWS", 4)
+    monkeypatch.setattr(shared_memory, "ROWS", 5)
     rows = Rows(table)
     rows.adopt(rows.assign(["a", "b", "c"]))
     with pytest.raises(TableFull, match="workers: 1"):
         rows.assign(["a", "b", "c", "d"])
+
+
+def test_each_worker_hears_since_when_the_others_requests_wait(table: SharedTable) -> None:
+    first, second, third = (table.waiting(column) for column in range(WORKERS))
+    assert first.since_s() == inf
+    second.tell(1000.25)
+    third.tell(999.5)
+    assert [one.since_s() for one in (first, second, third)] == [999.5, 999.5, 1000.25]
+    third.tell(inf)
+    assert [one.since_s() for one in (first, second, third)] == [1000.25, inf, 1000.25]
+    table.clear_column(1)
+    assert first.since_s() == inf, "what a killed worker held is gone"
 
 
 def test_another_process_writes_and_a_killed_one_leaves_only_its_column(table: SharedTable) -> None:

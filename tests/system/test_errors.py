@@ -147,7 +147,7 @@ async def test_fc34_errors_about_upstreams(name: str, edge: MakeEdge, upstream: 
 async def test_fc34_saturated_and_dead_have_different_codes(edge: MakeEdge, upstream: MakeUpstream) -> None:
     """FC-34: gslb's own errors have one shape and tell nothing of the inside."""
     one = await upstream(["hang"])
-    running = await edge({"eu": [{"url": one.url, "capacity": 1}]})
+    running = await edge({"eu": [{"url": one.url, "capacity": 1}]}, routing={"hold": {"max_wait": "50ms"}})
     client = await running.connect()
     client.send(request(chat()))
     await until(lambda: one.requests)

@@ -59,12 +59,23 @@ async def test_the_next_best_is_used_when_it_is_gone(edge: MakeEdge, upstream: M
 
 
 async def test_places_lost_again_and_again_are_no_endless_search(edge: MakeEdge, upstream: MakeUpstream) -> None:
-    running = await edge({"eu": [{"url": (await upstream()).url, "capacity": 1}]})
+    holds_none = {"hold": {"max_requests": 0}}
+    running = await edge({"eu": [{"url": (await upstream()).url, "capacity": 1}]}, routing=holds_none)
     own = contest(running, "eu", Contested(1000))
     answer = await running.ask(ASK)
     assert (answer.status, answer.error["code"], answer.one("retry-after")) == (503, "saturated", "1")
     assert own.losses > 990
     assert own.requests == 0
+
+
+async def test_who_loses_places_again_and_again_is_held_until_it_gets_one(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    running = await edge({"eu": [{"url": (await upstream()).url, "capacity": 1}]})
+    own = contest(running, "eu", Contested(30))
+    answer = await running.ask(ASK)
+    assert (answer.status, answer.one("x-gslb-attempts"), own.losses, own.requests) == (200, "1", 0, 0)
+    assert (await running.record())["held_ms"] > 0, "a regular look, four tries each"
 
 
 async def test_a_retry_that_finds_no_place_tells_what_failed(edge: MakeEdge, upstream: MakeUpstream) -> None:

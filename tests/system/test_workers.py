@@ -153,7 +153,7 @@ async def test_a_capacity_holds_for_all_workers_together(gslb: MakeGslb) -> None
 
         await asyncio.gather(*(ask(client) for client in clients))
         assert len({await worker_of(client, await running.workers()) for client in clients}) == 2
-        assert set(statuses) == {200, 503}
+        assert set(statuses) == {200}, "who finds no place waits for one, and a worker leaves places to the other"
         assert one.highest == 3, "all places are used, and no more"
         assert await running.in_flight() == 0
         for client in clients:

@@ -84,6 +84,44 @@ async def test_fc37_a_tenants_rate_holds_for_all_workers_together(
         client.close()
 
 
+async def on_each_worker(running: GslbProcess, count: int) -> list[list[RawClient]]:
+    """Connections by the worker that has accepted them, at least `count` for each."""
+    pids = await running.workers()
+    found: dict[int, list[RawClient]] = {pid: [] for pid in pids}
+    while min(map(len, found.values())) < count:
+        client = await RawClient.connect(running.port)
+        found[await worker_of(client, pids)].append(client)
+    return list(found.values())
+
+
+async def test_what_both_workers_hold_is_counted_together_and_served(
+    gslb: MakeGslb, upstream: MakeUpstream
+) -> None:
+    """The only place is one worker's, with more of its own waiting when it comes free; nobody tells the other."""
+    gates = [asyncio.Event() for _ in range(8)]
+    one = await upstream(*([gate, GOOD] for gate in gates))
+    running = await gslb(config_for({"eu": [{"url": one.url, "capacity": 1, "models": ["m"]}]}))
+    mine, theirs = await on_each_worker(running, 7)
+
+    async def depth_is(wanted: int) -> bool:
+        return await running.metric("gslb_queue_depth") == wanted
+
+    answers = [mine[0].send(ASK)]
+    await until(lambda: one.requests)
+    answers.append(theirs[0].send(ASK))
+    await until_it(lambda: depth_is(1), "one held")
+    answers += [client.send(ASK) for client in mine[1:7]]
+    await until_it(lambda: depth_is(7), "the held of both workers together")
+    for count, gate in enumerate(gates, 1):
+        await until(lambda: len(one.requests) == count)  # noqa: B023
+        gate.set()
+    await until(lambda: all(found.is_complete for found in answers))
+    assert {found.status for found in answers} == {200}
+    assert await running.metric("gslb_queue_depth") == 0
+    for client in mine + theirs:
+        client.close()
+
+
 async def serials_shown(running: GslbProcess, tls: ssl.SSLContext, count: int = 24) -> set[str]:
     """The serial numbers that fresh handshakes are shown, enough of them that no worker is left out."""
     serials = set()
