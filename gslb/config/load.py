@@ -27,6 +27,7 @@ from gslb.policy.tenants import TenantDirectory, TenantRights
 from gslb.tls.contexts import ClientTls
 from gslb.types import Endpoint, Purchase, Region
 
+_PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 _MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -183,6 +184,7 @@ def _tenants(config: Config, findings: Findings) -> TenantDirectory:
             expires_at=parse_time_s(tenant.expires) if tenant.expires is not None else None,
             budget_ms=tenant.latency_budget * 1000 if tenant.latency_budget is not None else None,
             max_concurrency=tenant.max_concurrency,
+            priority=_PRIORITIES[tenant.priority],
         )
         entries.append((findings.keys["tenants", name, source].encode("ascii"), rights))
     return TenantDirectory(entries)

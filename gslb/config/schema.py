@@ -202,6 +202,9 @@ class Tenant(Section):
     max_concurrency: Count | None = None
     """Most of its requests that run at once; more are refused with 429 and Retry-After. Unset: no limit."""
 
+    priority: Literal["high", "normal", "low"] = "normal"
+    """The class its requests are held in when nobody has room; a request's x-gslb-priority may only lower it."""
+
     @model_validator(mode="after")
     def _one_key(self) -> Tenant:
         if (self.key_env is None) == (self.key_file is None):

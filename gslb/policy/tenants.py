@@ -21,7 +21,7 @@ class TenantRights:
 
     `models` it may name, `jurisdictions` it may be served in (a region needs one of them), `expires_at` unix
     seconds from which on its key is void, `budget_ms` its time-to-first-token budget, `max_concurrency` how many
-    of its requests may run at once.
+    of its requests may run at once, `priority` (1, 0, -1) the highest class they may be held in.
     """
 
     name: str
@@ -30,6 +30,7 @@ class TenantRights:
     expires_at: float | None = None
     budget_ms: float | None = None
     max_concurrency: int | None = None
+    priority: int = 0
 
 
 class TenantDirectory:

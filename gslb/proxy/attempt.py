@@ -192,6 +192,8 @@ class Attempt:
         self._scanner = None
         if self._ticket is not None:
             self._ticket.first_token()
+        if self.head is not None and self.head.status == 200:
+            self._exchange.prefilled(self.key)
         self._exchange.first_content()
 
     @property

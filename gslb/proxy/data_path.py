@@ -21,6 +21,7 @@ from gslb.proxy.listener import Listener
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import log_record
 from gslb.proxy.tls_server import TlsServer
+from gslb.routing.affinity import Affinity
 from gslb.routing.load import InFlight
 from gslb.routing.view import FleetView
 from gslb.wire.body_budget import BodyBudget
@@ -68,9 +69,9 @@ class DataPath:
         self.door = Door(
             loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt,
             ConcurrencyLimit(counters.tenant_running, tenant_load), ConnectionLimit(), BodyBudget(), connections,
-            processes,
+            Affinity(), processes,
         )  # fmt: skip
-        self._bound_bodies(settings)
+        self._set_bounds(settings)
         self._pools: dict[str, EndpointPool] = build_pools(loop, settings, {}, None)
         self.listener = Listener(Generation(self.door, settings, self._pools, dice))
 
@@ -92,11 +93,13 @@ class DataPath:
         self._pools = prepared.pools
         self._settings = prepared.settings
         self.door.fleet.configure(prepared.settings.endpoints, health_marks(prepared.settings))
-        self._bound_bodies(prepared.settings)
+        self._set_bounds(prepared.settings)
         self.listener.generation = prepared.generation
 
-    def _bound_bodies(self, settings: Settings) -> None:
-        """This process's share of the edge's memory for bodies, enough for one body in any case."""
+    def _set_bounds(self, settings: Settings) -> None:
+        """This process's share of the edge's memory for bodies, enough for one body in any case; and what an
+        endpoint is believed to have cached at most."""
+        self.door.affinity.index.limit_blocks = settings.config.routing.affinity.index_blocks
         limits = settings.config.limits
         share_bytes = limits.buffered_bytes // self.door.processes
         self.door.body_budget.limit_bytes = max(share_bytes, limits.body_bytes, limits.multipart_bytes)
@@ -179,3 +182,4 @@ class DataPath:
             now_s = self._loop.time()
             for pool in list(self._pools.values()):
                 pool.retire(now_s)
+            self.door.affinity.observed(self.door.fleet.snapshot.endpoints)

@@ -40,8 +40,9 @@ class Exchange:
     __slots__ = (
         "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
         "_tunnel", "_wake_at_s", "admitted", "attempts", "begun_s", "bytes_in", "bytes_out", "client",
-        "explanation", "failures", "fence", "generation", "head", "home", "predicted_ms", "reason", "relay",
-        "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried", "ttft_s",
+        "expected_cached", "explanation", "failures", "fence", "generation", "head", "home", "predicted_ms",
+        "reason", "relay", "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s",
+        "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -68,6 +69,8 @@ class Exchange:
         self.relay: Relay | None = None
         self._tunnel: Tunnel | None = None
         self._is_paused = False
+        self.expected_cached = 0
+        """Prompt tokens that the answering endpoint should have had cached before."""
         # for the record
         self.home = self.served_region = self.served_endpoint = self.reason = ""
         self.explanation: str | None = None
@@ -203,6 +206,12 @@ class Exchange:
         return True
 
     # --- the answer, from the attempt --------------------------------------------------------------
+
+    def prefilled(self, key: str) -> None:
+        """The endpoint `key` has computed the prompt: it has it cached now."""
+        if self.admitted is not None and self.admitted.facts is not None:
+            affinity = self.generation.door.affinity
+            self.expected_cached = affinity.prefilled(key, self.admitted.facts, self.client.now_s())
 
     def first_content(self) -> None:
         """The first token (or the first byte of an answer that is no stream) is here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from math import ceil
 from random import Random
@@ -25,6 +25,7 @@ from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.hedge import Hedging
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
+from gslb.routing.affinity import Affinity
 from gslb.routing.health import HealthMarks
 from gslb.routing.load import InFlight
 from gslb.routing.retry_budget import RetryBudget
@@ -52,6 +53,8 @@ class Door:
     body_budget: BodyBudget
     connections: InFlight
     """Client connections, counted as requests; with several workers, those of all of them."""
+    affinity: Affinity = field(default_factory=Affinity)
+    """What is cached where, as far as this process's requests tell."""
     processes: int = 1
     """How many serve clients, this one included: they divide what is bounded for the edge as a whole."""
     is_stopping: bool = False
@@ -96,6 +99,7 @@ class Generation:
         self.timeouts = config.timeouts
         self.limits = config.limits
         self.failover = config.routing.failover
+        self.affinity = config.routing.affinity
         self.router = Router(routing_rules(settings), settings.residency.deny_reason, dice)
         self.pools = pools
         budget = config.routing.failover.retry_budget

@@ -35,6 +35,7 @@ _PROMPT_TOKENS = _full_names(*_counter(b"prompt_tokens"))
 _GENERATION_TOKENS = _full_names(*_counter(b"generation_tokens"))
 _PREFIX_HITS = _full_names(*_counter(b"prefix_cache_hits", b"gpu_prefix_cache_hits"))
 _PREFIX_QUERIES = _full_names(*_counter(b"prefix_cache_queries", b"gpu_prefix_cache_queries"))
+_CACHE_INFO = _full_names(b"cache_config_info")
 # Of several names of one signal the first that is present counts alone: a server between two versions exposes
 # both, and they say the same thing twice.
 _WANTED = frozenset(
@@ -51,6 +52,10 @@ _SAMPLE = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+_CACHE_SIZE = re.compile(rb'(?<=[{,])(kv_cache_size_tokens|num_gpu_blocks|block_size)="([0-9]{1,15})"')
+"""The cache's size stands in labels: in tokens, in older versions as so many blocks of so many."""
 
 
 class NoLoadSignal(ValueError):
@@ -98,6 +103,7 @@ def parse_vllm_metrics(text: bytes, at_s: float, own_running: int) -> Scrape:
         generation_tokens_total=_sum(_pick(values, _GENERATION_TOKENS)),
         prefix_hits_total=_sum(_pick(values, _PREFIX_HITS)),
         prefix_queries_total=_sum(_pick(values, _PREFIX_QUERIES)),
+        kv_tokens=seen.kv_tokens or None,
         own_running_then=own_running,
     )
     return Scrape(sample, seen.bad_lines)
@@ -106,11 +112,12 @@ def parse_vllm_metrics(text: bytes, at_s: float, own_running: int) -> Scrape:
 class _Seen:
     """What passed by while reading."""
 
-    __slots__ = ("bad_lines", "vllm_lines")
+    __slots__ = ("bad_lines", "kv_tokens", "vllm_lines")
 
     def __init__(self) -> None:
         self.vllm_lines = 0
         self.bad_lines = 0
+        self.kv_tokens = 0.0
 
 
 def _wanted_samples(text: bytes, seen: _Seen) -> Iterator[tuple[bytes, float]]:
@@ -122,6 +129,9 @@ def _wanted_samples(text: bytes, seen: _Seen) -> Iterator[tuple[bytes, float]]:
             continue
         seen.vllm_lines += 1
         name = line[: line.find(b"{")] if b"{" in line else line.split(None, 1)[0]
+        if name in _CACHE_INFO:
+            seen.kv_tokens += _cache_tokens(line)
+            continue
         if name.strip() not in _WANTED:
             if b" " not in line and b"\t" not in line:
                 seen.bad_lines += 1  # cut before its value
@@ -132,6 +142,15 @@ def _wanted_samples(text: bytes, seen: _Seen) -> Iterator[tuple[bytes, float]]:
             seen.bad_lines += 1
         else:
             yield sample[1], value
+
+
+def _cache_tokens(line: bytes) -> float:
+    """Tokens one engine's cache holds, 0 where it does not tell."""
+    told = dict(_CACHE_SIZE.findall(line))
+    tokens = told.get(b"kv_cache_size_tokens")
+    if tokens is not None:
+        return float(tokens)
+    return float(told.get(b"num_gpu_blocks", 0)) * float(told.get(b"block_size", 0))
 
 
 def _number(text: bytes) -> float | None:
