@@ -21,11 +21,11 @@ those the counters say it in the end."""
 class HitRate:
     """One endpoint's. `trust` multiplies the cached tokens expected of it."""
 
-    __slots__ = ("_asked", "_carried", "_expected", "_load", "_real", "_told_for", "_waiting", "trust")
+    __slots__ = ("_asked", "_carried", "_expected", "_found", "_load", "_told_for", "_waiting", "trust")
 
     def __init__(self) -> None:
         self.trust = 1.0
-        self._expected = self._real = 0.0
+        self._expected = self._found = 0.0
         self._told_for = 0
         # since the last sample: of own prompts, their tokens and how many of these were expected to be cached
         self._asked = self._waiting = 0.0
@@ -73,12 +73,12 @@ class HitRate:
 
     def _learn(self, expected: float, real: float) -> None:
         self._expected += expected
-        self._real += min(real, expected)
+        self._found += min(real, expected)
         if self._expected > _HORIZON_TOKENS:
             fade = _HORIZON_TOKENS / self._expected
             self._expected *= fade
-            self._real *= fade
-        self.trust = (_PRIOR_TOKENS + self._real) / (_PRIOR_TOKENS + self._expected)
+            self._found *= fade
+        self.trust = (_PRIOR_TOKENS + self._found) / (_PRIOR_TOKENS + self._expected)
 
 
 def _growth(before: float | None, now: float | None) -> float | None:
