@@ -9,11 +9,12 @@ import pytest
 
 from gslb.routing.affinity import Affinity
 from gslb.types import Facts
+from gslb.wire.openai import read_json_facts
 from gslb.wire.prefix import BLOCK_TOKENS, affinity_hash, prefix_blocks, prefix_space
 from tests.support.edge import RunningEdge, config_of
 from tests.support.raw_client import chat, request, until
 from tests.support.raw_upstream import DONE, HANG, ROLE_EVENT, answer, event, stream
-from tests.system.conftest import MakeEdge, MakeUpstream
+from tests.system.conftest import MakeEdge, MakeMock, MakeUpstream
 
 SYSTEM = "".join(f"{number:07d} " for number in range(1024))  # four blocks
 TENANTS: dict[str, Any] = {
@@ -239,3 +240,53 @@ async def test_an_endpoint_that_left_is_forgotten_within_a_second(edge: MakeEdge
     await running.ask(request(chat(prompt=SYSTEM)))
     await until(lambda: cached_at(running).index.keys == [key_of(running)])
     assert cached_at(running).index.blocks == 3
+
+
+# --- beside an engine -----------------------------------------------------------------------------------
+
+
+async def conversation(running: RunningEdge, turns: int) -> list[tuple[float, float]]:
+    """(share of the prompt expected to be cached, share that was) for each turn of a chat that grows."""
+    messages: list[dict[str, str]] = [{"role": "system", "content": SYSTEM}]
+    shares = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"{turn}: {SYSTEM[:700]}"})
+        document = {"model": "m", "messages": messages, "max_tokens": 40}
+        found = read_json_facts(json.dumps(document).encode())
+        facts = Facts(
+            "m", prompt_tokens=found.prompt_tokens, affinity_key=affinity_hash("", "session", b"s"),
+            prefix_blocks=prefix_blocks(document, prefix_space("", "m")), block_tokens=BLOCK_TOKENS,
+        )  # fmt: skip
+        expected = cached_at(running).expected(facts, running.edge._door.loop.time())
+        tokens = 0 if expected is None else expected.undoubted(key_of(running))
+        told = json.loads((await running.ask(request(document, fields=(("x-gslb-session", "s"),)))).body)
+        cached = told["usage"]["prompt_tokens_details"]["cached_tokens"]
+        shares.append((tokens / facts.prompt_tokens, cached / told["usage"]["prompt_tokens"]))
+        messages.append({"role": "assistant", "content": told["choices"][0]["message"]["content"]})
+    return shares
+
+
+async def test_what_is_expected_of_a_conversation_is_what_an_engine_finds(edge: MakeEdge, mock: MakeMock) -> None:
+    running = await edge({"eu": [await mock(has_prompt_tokens_details=True)]})
+    shares = await conversation(running, 6)
+    assert shares[0] == (0.0, 0.0)
+    for expected, found in shares[1:]:
+        assert found > 0.7
+        assert expected == pytest.approx(found, abs=0.1)
+    assert cached_at(running).trust(key_of(running)) > 0.95
+
+
+async def test_an_engine_that_keeps_nothing_is_found_out(edge: MakeEdge, mock: MakeMock) -> None:
+    running = await edge({"eu": [await mock(has_prompt_tokens_details=True, kv_blocks=1)]})
+    shares = await conversation(running, 8)
+    assert all(found < 0.02 for _, found in shares)
+    assert cached_at(running).trust(key_of(running)) < 0.3
+
+
+async def test_an_engine_that_keeps_nothing_and_tells_nothing_is_found_out_by_its_counters(
+    edge: MakeEdge, mock: MakeMock
+) -> None:
+    running = await edge({"eu": [await mock(kv_blocks=1)]}, health={"scrape_interval": "50ms"})
+    for _ in range(12):
+        await running.ask(request(chat(prompt=SYSTEM, max_tokens=1)))
+    await until(lambda: cached_at(running).trust(key_of(running)) < 0.5, "the edge to look at the counters")
