@@ -192,9 +192,17 @@ class Attempt:
         self._scanner = None
         if self._ticket is not None:
             self._ticket.first_token()
-        if self.head is not None and self.head.status == 200:
-            self._exchange.prefilled(self.key)
-        self._exchange.first_content()
+        exchange = self._exchange
+        admitted = exchange.admitted
+        if (
+            self.head is not None
+            and self.head.status == 200
+            and admitted is not None
+            and admitted.facts is not None
+        ):
+            affinity = exchange.generation.door.affinity
+            exchange.expected_cached = affinity.prefilled(self.key, admitted.facts, exchange.client.now_s())
+        exchange.first_content()
 
     @property
     def first_token_limit_s(self) -> float | None:

@@ -207,12 +207,6 @@ class Exchange:
 
     # --- the answer, from the attempt --------------------------------------------------------------
 
-    def prefilled(self, key: str) -> None:
-        """The endpoint `key` has computed the prompt: it has it cached now."""
-        if self.admitted is not None and self.admitted.facts is not None:
-            affinity = self.generation.door.affinity
-            self.expected_cached = affinity.prefilled(key, self.admitted.facts, self.client.now_s())
-
     def first_content(self) -> None:
         """The first token (or the first byte of an answer that is no stream) is here."""
         self.ttft_s = self.client.now_s() - self.started_s

@@ -206,12 +206,30 @@ async def test_answers_teach_whether_the_cache_keeps_its_word(
     assert cached_at(running).trust(key_of(running)) < 0.3
 
 
-async def test_a_restarted_engine_has_nothing_cached(edge: MakeEdge, upstream: MakeUpstream) -> None:
-    def page(generated: int) -> str:
-        return (
-            f"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:generation_tokens_total {generated}\n"
-        )
+def page(generated: int, queries: int = 0) -> str:
+    """An engine's metrics; it has never found a prompt in its cache."""
+    values = {
+        "num_requests_running": 0, "num_requests_waiting": 0, "generation_tokens_total": generated,
+        "prefix_cache_queries_total": queries, "prefix_cache_hits_total": 0,
+    }  # fmt: skip
+    return "".join(f"vllm:{name} {value}\n" for name, value in values.items())
 
+
+async def test_counters_teach_it_where_answers_do_not(edge: MakeEdge, upstream: MakeUpstream) -> None:
+    one = await upstream(default=answered())
+    one.metrics = page(1)
+    running = await edge({"eu": [one]}, health={"scrape_interval": "50ms"})
+    ask = request(chat(prompt=SYSTEM))
+    await running.ask(ask)
+    await until(lambda: running.edge.fleet.snapshot.endpoints[0].load)
+    cached_at(running).observed(running.edge.fleet.snapshot.endpoints)  # from here on counters tell growth
+    for _ in range(12):
+        await running.ask(ask)
+    one.metrics = page(12, 12 * 2053)
+    await until(lambda: cached_at(running).trust(key_of(running)) < 0.5, "the edge to look at the counters")
+
+
+async def test_a_restarted_engine_has_nothing_cached(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream(default=answered())
     one.metrics = page(500)
     running = await edge({"eu": [one]}, health={"scrape_interval": "50ms"})
@@ -276,17 +294,10 @@ async def test_what_is_expected_of_a_conversation_is_what_an_engine_finds(edge: 
     assert cached_at(running).trust(key_of(running)) > 0.95
 
 
-async def test_an_engine_that_keeps_nothing_is_found_out(edge: MakeEdge, mock: MakeMock) -> None:
+async def test_an_engine_that_says_it_can_keep_nothing_is_believed(edge: MakeEdge, mock: MakeMock) -> None:
     running = await edge({"eu": [await mock(has_prompt_tokens_details=True, kv_blocks=1)]})
-    shares = await conversation(running, 8)
-    assert all(found < 0.02 for _, found in shares)
-    assert cached_at(running).trust(key_of(running)) < 0.3
-
-
-async def test_an_engine_that_keeps_nothing_and_tells_nothing_is_found_out_by_its_counters(
-    edge: MakeEdge, mock: MakeMock
-) -> None:
-    running = await edge({"eu": [await mock(kv_blocks=1)]}, health={"scrape_interval": "50ms"})
-    for _ in range(12):
-        await running.ask(request(chat(prompt=SYSTEM, max_tokens=1)))
-    await until(lambda: cached_at(running).trust(key_of(running)) < 0.5, "the edge to look at the counters")
+    await conversation(running, 1)
+    await until(lambda: running.edge.fleet.snapshot.endpoints[0].load)
+    cached_at(running).observed(running.edge.fleet.snapshot.endpoints)
+    shares = await conversation(running, 4)
+    assert all(expected == 0.0 and found < 0.02 for expected, found in shares[1:])
