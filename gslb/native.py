@@ -6,7 +6,7 @@ a stale binary can never shadow an edited file. Run gslb from there by putting D
 
 What compiled code does not do as Python does (mypyc 2.4), so that the hot rooms must not contain it: a slice of
 bytes whose start lies behind its end raises SystemError instead of being empty; a call in the bounds of a slice
-may run twice; a compiled dataclass must not be handed to orjson.
+may run twice; a compiled dataclass must not be handed to orjson; an attribute `_real` is a keyword to GCC.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 HOT_ROOMS = (
     "types", "counters", "policy/quota", "policy/rate",
-    "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/rate_fields",
+    "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/prefix", "wire/rate_fields",
     "wire/request_reader", "wire/sse", "wire/body_budget", "wire/retry_after", "wire/websocket",
     "routing/affinity", "routing/fences", "routing/health", "routing/hit_rate", "routing/hold", "routing/learn",
     "routing/load", "routing/policies", "routing/predict", "routing/prefix_index", "routing/priorities",

@@ -369,8 +369,8 @@ async def _all_of(*works: Coroutine[Any, Any, object]) -> None:
 
 
 def _counted(settings: Settings) -> list[str]:
-    """What the workers count together: requests of each endpoint and each tenant, foreign ones of each region, what
-    a tenant asks for per time."""
+    """What the workers count together: requests of each endpoint and each tenant, foreign ones of each region,
+    what a tenant asks for per time."""
     tenants = settings.config.tenants
     endpoints = [endpoint.key for endpoint in settings.endpoints]
     guests = [guests_key(name) for name in settings.config.regions]

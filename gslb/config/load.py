@@ -29,6 +29,7 @@ from gslb.routing.profiles import PROFILES
 from gslb.tls.contexts import ClientTls
 from gslb.types import Endpoint, Purchase, Region
 
+_PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 _MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -192,6 +193,7 @@ def _tenants(config: Config, findings: Findings) -> TenantDirectory:
                 Rate.of(counts, amount, tenant.rate.per, tenant.rate.burst if counts == "requests" else None)
                 for counts, amount in tenant.rate.amounts.items()
             ),
+            priority=_PRIORITIES[tenant.priority],
         )
         entries.append((findings.keys["tenants", name, source].encode("ascii"), rights))
     return TenantDirectory(entries)

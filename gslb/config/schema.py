@@ -231,6 +231,9 @@ class Tenant(Section):
     rate: TenantRate = TenantRate()
     """How much it may ask for per time."""
 
+    priority: Literal["high", "normal", "low"] = "normal"
+    """The class its requests are held in when nobody has room; a request's x-gslb-priority may only lower it."""
+
     @model_validator(mode="after")
     def _one_key(self) -> Tenant:
         if (self.key_env is None) == (self.key_file is None):

@@ -151,6 +151,17 @@ class Hold(Section):
     """Longest time a request is held before it is refused."""
 
 
+class Affinity(Section):
+    """Sending a prompt where its beginning is cached already: worth the milliseconds that saves, no more."""
+
+    session: bool = True
+    """Remember where x-gslb-session, else `prompt_cache_key`, else `user` was answered last."""
+    prefix: bool = True
+    """Remember which beginnings of prompts an endpoint has prefilled: hashes of blocks of 512 tokens, no text."""
+    index_blocks: Count = 2048
+    """Blocks an endpoint is believed to keep, until its /metrics tell the size of its cache."""
+
+
 class Routing(Section):
     """How a region is chosen."""
 
@@ -180,6 +191,8 @@ class Routing(Section):
     """How long an answer holds its slot, until it is learnt (a median chat answer: 3.9 s)."""
     hold: Hold = Hold()
     """What waits at the edge when nobody has room."""
+    affinity: Affinity = Affinity()
+    """Whether prompts go where they are cached."""
     failover: Failover = Failover()
     """Second tries."""
 

@@ -23,7 +23,8 @@ class TenantRights:
 
     `models` it may name, `jurisdictions` it may be served in (a region needs one of them), `expires_at` unix
     seconds from which on its key is void, `budget_ms` its time-to-first-token budget, `max_concurrency` how many
-    of its requests may run at once, `rates` how much it may ask for per time.
+    of its requests may run at once, `rates` how much it may ask for per time, `priority` (1, 0, -1) the highest
+    class they may be held in.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TenantRights:
     budget_ms: float | None = None
     max_concurrency: int | None = None
     rates: tuple[Rate, ...] = ()
+    priority: int = 0
 
 
 class TenantDirectory:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gslb.counters import Counters
 from gslb.errors import ApiError
@@ -15,10 +17,12 @@ from gslb.types import Facts, Place
 from gslb.wire.http1 import KEY_FIELDS, Field, RequestHead, key_lines
 from gslb.wire.openai import BodyFacts, read_json_facts, read_multipart_facts, replace_model
 from gslb.wire.paths import Route, find_route
+from gslb.wire.prefix import BLOCK_TOKENS, affinity_hash, affinity_mark, prefix_blocks, prefix_space
 from gslb.wire.rate_fields import rate_fields, wait_field
 from gslb.wire.websocket import check_handshake, offered_keys, read_model
 
 _NO_RIGHTS = TenantRights("")
+_PRIORITIES = {b"high": 1, b"normal": 0, b"low": -1}
 
 
 @dataclass(slots=True)
@@ -76,7 +80,8 @@ class Admitted:
 class Reading:
     """What a head alone says, under one configuration: kept with the head, which a connection repeats.
 
-    `keys` are the lines of the client's own key, `asks_why` whether it wants the decision told.
+    `keys` are the lines of the client's own key, `asks_why` whether it wants the decision told, `session` the hash
+    of the conversation it names.
     """
 
     generation: Generation
@@ -87,6 +92,8 @@ class Reading:
     keys: bytes
     asks_why: bool
     until_s: float
+    priority: int
+    session: int | None
 
 
 def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, wall_s: float) -> Admitted:
@@ -111,9 +118,21 @@ def admit(head: RequestHead, body: bytes, place: Place, generation: Generation, 
         body = replace_model(body, model)
     facts = Facts(
         model or asks.model, place, rights.name, asks.prompt_tokens, asks.is_stream, reading.budget_ms,
-        reading.pinned_region, rights.jurisdictions,
+        reading.pinned_region, rights.jurisdictions, reading.priority, reading.session,
     )  # fmt: skip
+    if asks.tree is not None:
+        _read_affinity(facts, asks.tree, generation)
     return Admitted(reading, facts, body)
+
+
+def _read_affinity(facts: Facts, tree: Mapping[str, Any], generation: Generation) -> None:
+    """What marks the request as belonging to others, and its prompt's leading blocks."""
+    affinity = generation.affinity
+    if affinity.session and facts.affinity_key is None:
+        facts.affinity_key = affinity_mark(tree, facts.tenant)
+    if affinity.prefix and facts.prompt_tokens >= BLOCK_TOKENS:
+        facts.prefix_blocks = prefix_blocks(tree, prefix_space(facts.tenant, facts.model))
+        facts.block_tokens = BLOCK_TOKENS
 
 
 def _read_head(head: RequestHead, generation: Generation, wall_s: float) -> Reading:
@@ -124,7 +143,10 @@ def _read_head(head: RequestHead, generation: Generation, wall_s: float) -> Read
     until_s = math.inf if rights.expires_at is None else rights.expires_at
     budget_ms = _budget_ms(head, rights, generation)
     asks_why = head.first(b"x-gslb-explain") == b"1"
-    return Reading(generation, route, rights, budget_ms, _pinned_region(head), key_lines(head), asks_why, until_s)
+    return Reading(
+        generation, route, rights, budget_ms, _pinned_region(head), key_lines(head), asks_why, until_s,
+        _priority(head, rights), _session(head, rights, generation),
+    )  # fmt: skip
 
 
 def _authenticate(head: RequestHead, generation: Generation, wall_s: float) -> TenantRights:
@@ -180,6 +202,23 @@ def _budget_ms(head: RequestHead, rights: TenantRights, generation: Generation) 
 def _pinned_region(head: RequestHead) -> str | None:
     text = head.first(b"x-gslb-region")
     return text.decode("utf-8", "replace")[:63] if text else None
+
+
+def _priority(head: RequestHead, rights: TenantRights) -> int:
+    """The class the request is held in. A tenant may go below its own, never above; a client without a tenant may
+    say what it likes."""
+    text = head.first(b"x-gslb-priority")
+    if text is None:
+        return rights.priority
+    asked = _PRIORITIES.get(text.lower())
+    if asked is None:
+        raise ApiError("bad_request", "x-gslb-priority must be high, normal or low")
+    return min(asked, rights.priority) if rights.name else asked
+
+
+def _session(head: RequestHead, rights: TenantRights, generation: Generation) -> int | None:
+    text = head.first(b"x-gslb-session")
+    return affinity_hash(rights.name, "session", text) if text and generation.affinity.session else None
 
 
 def _unknown_model(model: str) -> ApiError:

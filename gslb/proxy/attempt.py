@@ -194,11 +194,19 @@ class Attempt:
             self._ticket.first_token()
         exchange = self._exchange
         exchange.first_content()
-        option = self.decision.option
-        if option.has_room and self.head is not None and self.head.is_event_stream and self.head.status == 200:
-            engine_ms = (exchange.client.now_s() - self._sent_s) * 1000 - (option.view.rtt_ms or 0.0)
-            work = option.ahead + option.work
-            exchange.generation.door.fleet.first_token_seen(self.key, work, engine_ms - option.steps_ms)
+        self._learn_first_token()
+
+    def _learn_first_token(self) -> None:
+        """How long the engine took for how much, and what it has cached from now on."""
+        exchange, option, head = self._exchange, self.decision.option, self.head
+        admitted = exchange.admitted
+        if head is None or head.status != 200 or admitted is None or admitted.facts is None:
+            return
+        door, now_s = exchange.generation.door, exchange.client.now_s()
+        if option.has_room and head.is_event_stream:
+            engine_ms = (now_s - self._sent_s) * 1000 - (option.view.rtt_ms or 0.0)
+            door.fleet.first_token_seen(self.key, option.ahead + option.work, engine_ms - option.steps_ms)
+        exchange.expected_cached = door.affinity.prefilled(self.key, admitted.facts, now_s)
 
     @property
     def first_token_limit_s(self) -> float | None:

@@ -22,6 +22,7 @@ from gslb.proxy.listener import Listener
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import log_record
 from gslb.proxy.tls_server import TlsServer
+from gslb.routing.affinity import Affinity
 from gslb.routing.load import InFlight
 from gslb.routing.making import Making
 from gslb.routing.view import FleetView
@@ -73,7 +74,7 @@ class DataPath:
         self.door = Door(
             loop, fleet, counters, log, Deadlines(loop), time.time, on_doubt,
             ConcurrencyLimit(counters.tenant_running, tenant_load), RateLimit(bucket_of), ConnectionLimit(),
-            BodyBudget(), connections, Holding(loop, others), processes,
+            BodyBudget(), connections, Holding(loop, others), making.make(Affinity), processes,
         )  # fmt: skip
         fleet.on_news = self.door.holding.room_may_have_come
         self._bound(settings)
@@ -104,11 +105,12 @@ class DataPath:
 
     def _bound(self, settings: Settings) -> None:
         """This process's share of what the edge may hold: requests, and memory for bodies, enough for one in any
-        case."""
+        case; and what an endpoint is believed to have cached at most."""
         door, limits = self.door, settings.config.limits
         share_bytes = limits.buffered_bytes // door.processes
         door.body_budget.limit_bytes = max(share_bytes, limits.body_bytes, limits.multipart_bytes)
         door.holding.queue.rules = hold_rules(settings, door.processes)
+        door.affinity.bound(settings.config.routing.affinity.index_blocks)
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -190,3 +192,4 @@ class DataPath:
             now_s = self._loop.time()
             for pool in list(self._pools.values()):
                 pool.retire(now_s)
+            self.door.affinity.observed(self.door.fleet.snapshot.endpoints)

@@ -41,7 +41,8 @@ class Exchange:
     __slots__ = (
         "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
         "_tunnel", "_wake_at_s", "admitted", "attempts", "begun_s", "bytes_in", "bytes_out", "client",
-        "explanation", "failures", "fence", "generation", "head", "held", "held_s", "home", "predicted_ms",
+        "expected_cached", "explanation", "failures", "fence", "generation", "head", "held", "held_s", "home",
+        "predicted_ms",
         "reason", "relay", "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s",
         "tried", "ttft_s",
     )  # fmt: skip
@@ -73,6 +74,8 @@ class Exchange:
         self.relay: Relay | None = None
         self._tunnel: Tunnel | None = None
         self._is_paused = False
+        self.expected_cached = 0
+        """Prompt tokens that the answering endpoint should have had cached before."""
         # for the record
         self.home = self.served_region = self.served_endpoint = self.reason = ""
         self.explanation: str | None = None

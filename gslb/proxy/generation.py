@@ -27,6 +27,7 @@ from gslb.proxy.hedge import Hedging
 from gslb.proxy.holding import Holding
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.record import LogValues
+from gslb.routing.affinity import Affinity
 from gslb.routing.health import HealthMarks
 from gslb.routing.load import InFlight
 from gslb.routing.making import Making
@@ -58,6 +59,8 @@ class Door:
     connections: InFlight
     """Client connections, counted as requests; with several workers, those of all of them."""
     holding: Holding
+    affinity: Affinity
+    """What is cached where, as far as this process's requests tell."""
     processes: int = 1
     """How many serve clients, this one included: they divide what is bounded for the edge as a whole."""
     is_stopping: bool = False
@@ -117,7 +120,10 @@ class Generation:
         self.timeouts = config.timeouts
         self.limits = config.limits
         self.failover = config.routing.failover
-        self.router = making.make(Router, routing_rules(settings), settings.residency.deny_reason, making.dice)
+        self.affinity = config.routing.affinity
+        self.router = making.make(
+            Router, routing_rules(settings), settings.residency.deny_reason, making.dice, door.affinity
+        )
         self.pools = pools
         budget = config.routing.failover.retry_budget
         self.retry_budget = RetryBudget(budget.share, ceil(budget.floor / door.processes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gslb.wire.openai import read_usage
+from gslb.wire.openai import NO_USAGE, read_usage
 
 if TYPE_CHECKING:
     from gslb.proxy.exchange import Exchange
@@ -28,11 +28,15 @@ def write_record(exchange: Exchange, outcome: str, now_s: float) -> None:
     duration_s = now_s - exchange.started_s
     counters.request_seconds.observe(duration_s)
     relay = exchange.relay
-    prompt_tokens, completion_tokens = (None, None) if relay is None else read_usage(b"".join(relay.tail))
+    usage = NO_USAGE if relay is None else read_usage(b"".join(relay.tail))
+    prompt_tokens, completion_tokens, _ = usage
     if prompt_tokens:
         counters.tokens[(region, model, "prompt")] += prompt_tokens
     if completion_tokens:
         counters.tokens[(region, model, "completion")] += completion_tokens
+    if prompt_tokens and exchange.admitted is not None and exchange.admitted.facts is not None:
+        facts, key = exchange.admitted.facts, exchange.served_endpoint
+        door.affinity.answered(key, facts, exchange.expected_cached, usage, now_s)
     ttft_s = exchange.ttft_s
     if ttft_s is not None and relay is not None and relay.is_event_stream:
         counters.ttft_seconds[(region, model)].observe(ttft_s)

@@ -65,6 +65,10 @@ class Affinity:
         self._sessions = Sessions()
         self._rates: dict[str, HitRate] = {}
 
+    def bound(self, limit_blocks: int) -> None:
+        """A reload: what an endpoint is believed to hold from now on, until it tells."""
+        self.index.limit_blocks = limit_blocks
+
     # --- for decisions -----------------------------------------------------------------------------
 
     def expected(self, facts: Facts, now_s: float) -> Expected | None:
@@ -106,13 +110,12 @@ class Affinity:
         key: str,
         facts: Facts,
         expected: int,
-        prompt_tokens: int | None,
-        completion_tokens: int | None,
-        cached_tokens: int | None,
+        usage: tuple[int | None, int | None, int | None],
         now_s: float,
     ) -> None:
-        """The answer of `key` is over, and its usage says so many tokens (None: it does not). `expected` is what
-        `prefilled` returned."""
+        """The answer of `key` is over. `usage` says how many tokens the prompt had, the answer had, and of the
+        prompt's were cached (None: it does not say); `expected` is what `prefilled` returned."""
+        prompt_tokens, completion_tokens, cached_tokens = usage
         if expected and prompt_tokens and cached_tokens is not None:
             # The engine counts tokens, the facts estimate them: compared is the share of the prompt.
             self._rate(key).answered(expected, cached_tokens * facts.prompt_tokens / prompt_tokens)

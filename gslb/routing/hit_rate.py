@@ -18,19 +18,28 @@ _TOLD_FOR_SAMPLES = 10
 those the counters say it in the end."""
 
 
+class _Window:
+    """What happened between two looks at the counters: of own prompts their tokens and how many of these were
+    expected to be cached; of all the engine's prompts what it looked up and what it found."""
+
+    __slots__ = ("asked", "expected", "hits", "queries")
+
+    def __init__(self) -> None:
+        self.asked = self.expected = self.hits = self.queries = 0.0
+
+
 class HitRate:
     """One endpoint's. `trust` multiplies the cached tokens expected of it."""
 
-    __slots__ = ("_asked", "_carried", "_expected", "_load", "_real", "_told_for", "_waiting", "trust")
+    __slots__ = ("_expected", "_found", "_last", "_load", "_now", "_spare_hits", "_told_for", "trust")
 
     def __init__(self) -> None:
         self.trust = 1.0
-        self._expected = self._real = 0.0
+        self._expected = self._found = 0.0
         self._told_for = 0
-        # since the last sample: of own prompts, their tokens and how many of these were expected to be cached
-        self._asked = self._waiting = 0.0
-        self._carried = 0.0
         self._load: LoadSample | None = None
+        self._last, self._now = _Window(), _Window()
+        self._spare_hits = 0.0
 
     def answered(self, expected: float, cached: float) -> None:
         """An answer told that `cached` tokens of its prompt were, where `expected` should have been."""
@@ -39,32 +48,45 @@ class HitRate:
 
     def prefilled(self, prompt_tokens: int, expected: int) -> None:
         """An own prompt has been prefilled here."""
-        self._asked += prompt_tokens
-        self._waiting += expected
+        self._now.asked += prompt_tokens
+        self._now.expected += expected
 
     def sampled(self, load: LoadSample) -> bool:
         """The engine's counters were read; True when they began anew: it has restarted, its cache is empty."""
         before, self._load = self._load, load
-        if before is None or load.at_s <= before.at_s:
+        if before is not None and load.at_s <= before.at_s:
             return False
-        if _has_restarted(before, load):
-            self._asked = self._waiting = self._carried = 0.0
-            return True
+        last, now = self._last, self._now
+        self._last, self._now = now, _Window()
+        has_restarted = before is not None and _has_restarted(before, load)
+        if before is None or has_restarted:
+            self._last = _Window()
+            self._spare_hits = 0.0
+            return has_restarted
         hits = _growth(before.prefix_hits_total, load.prefix_hits_total)
         queries = _growth(before.prefix_queries_total, load.prefix_queries_total)
-        expected, asked = self._waiting, self._asked
-        self._waiting = self._asked = 0.0
         self._told_for -= self._told_for > 0
-        if hits is None or queries is None or self._told_for or not expected:
-            self._carried = hits or 0.0
+        if hits is None or queries is None:
+            self._last = _Window()
             return False
-        # A hit is counted when a prompt is scheduled, its request here when its first token comes: what the last
-        # sample had left over may be this one's. The less of the traffic is ours, the less the counters say of it.
-        real = min(expected, hits + self._carried)
-        share = min(1.0, asked / queries) if queries else 1.0
-        self._learn(expected * share, real * share)
-        self._carried = min(hits, hits + self._carried - real)
+        now.hits, now.queries = hits, queries
+        self._judge(last, now)
         return False
+
+    def _judge(self, last: _Window, now: _Window) -> None:
+        """Compare what was expected in the last window but one with what was found.
+
+        A hit is counted when a prompt is scheduled, its request here when its first token comes, and the counters
+        were read some time before they are looked at: so the hits may lie in the window before or after.
+        """
+        hits = self._spare_hits + now.hits
+        found = min(last.expected, hits)
+        self._spare_hits = min(hits - found, last.hits + now.hits)
+        if not self._told_for:
+            # The less of the traffic is ours, the less the counters say of it.
+            queries = max(last.queries, now.queries)
+            share = min(1.0, last.asked / queries) if queries else 1.0
+            self._learn(last.expected * share, found * share)
 
     @property
     def kv_tokens(self) -> float | None:
@@ -73,12 +95,12 @@ class HitRate:
 
     def _learn(self, expected: float, real: float) -> None:
         self._expected += expected
-        self._real += min(real, expected)
+        self._found += min(real, expected)
         if self._expected > _HORIZON_TOKENS:
             fade = _HORIZON_TOKENS / self._expected
             self._expected *= fade
-            self._real *= fade
-        self.trust = (_PRIOR_TOKENS + self._real) / (_PRIOR_TOKENS + self._expected)
+            self._found *= fade
+        self.trust = (_PRIOR_TOKENS + self._found) / (_PRIOR_TOKENS + self._expected)
 
 
 def _growth(before: float | None, now: float | None) -> float | None:

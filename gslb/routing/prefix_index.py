@@ -23,7 +23,7 @@ _SHED_SHARE = 16
 
 
 class PrefixIndex:
-    """Blocks by endpoint, at most `limit_blocks` each unless told otherwise, and `most_blocks` (some 250 bytes
+    """Blocks by endpoint, at most `limit_blocks` each unless told otherwise, and `most_blocks` (some 200 bytes
     each) over all."""
 
     __slots__ = (

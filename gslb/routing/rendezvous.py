@@ -16,8 +16,7 @@ from gslb.types import Facts
 
 _LOAD_BOUND = 1.25
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
-_ODD_1 = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
-_ODD_2 = 0xD6E8_FEB8_6659_FD93
+_ODD = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
 
 
 @lru_cache(maxsize=8192)
@@ -27,10 +26,10 @@ def salt_of(endpoint_key: str) -> int:
 
 
 def weight(key: int, salt: int) -> int:
-    """The weight (64 bits) of one endpoint for one key, both hashes already."""
-    mixed = ((key ^ salt) * _ODD_1) & _MASK
-    mixed = ((mixed ^ (mixed >> 32)) * _ODD_2) & _MASK
-    return mixed ^ (mixed >> 29)
+    """The weight (64 bits) of one endpoint for one key. Both are hashes already: one multiplication, its halves
+    folded, makes all orders of endpoints equally likely."""
+    product = (key ^ salt) * _ODD
+    return (product ^ (product >> 64)) & _MASK
 
 
 def rendezvous(key: int, options: Sequence[Option]) -> Option:

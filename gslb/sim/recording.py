@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, ParamSpec, TypeVar
 
+from gslb.routing.affinity import Affinity
 from gslb.routing.load import InFlight, OwnLoad
 from gslb.routing.making import Making
 from gslb.routing.router import Router
@@ -43,6 +44,7 @@ PARTS: Mapping[str, tuple[str, type]] = {
     "FleetView": ("fleet", FleetView),
     "Router": ("router", Router),
     "OwnLoad": ("load", OwnLoad),
+    "Affinity": ("affinity", Affinity),
 }
 """The core's parts by class, and what theirs are named by."""
 

@@ -19,14 +19,17 @@ _MAX_LEVELS = 8
 
 
 class BodyFacts:
-    """What a body asks: `prompt_tokens` is an estimate."""
+    """What a body asks: `prompt_tokens` is an estimate, `tree` the parsed body (None: a form), not to be kept."""
 
-    __slots__ = ("is_stream", "model", "prompt_tokens")
+    __slots__ = ("is_stream", "model", "prompt_tokens", "tree")
 
-    def __init__(self, model: str, is_stream: bool, prompt_tokens: int) -> None:
+    def __init__(
+        self, model: str, is_stream: bool, prompt_tokens: int, tree: Mapping[str, Any] | None = None
+    ) -> None:
         self.model = model
         self.is_stream = is_stream
         self.prompt_tokens = prompt_tokens
+        self.tree = tree
 
 
 def read_json_facts(body: bytes) -> BodyFacts:
@@ -42,7 +45,7 @@ def read_json_facts(body: bytes) -> BodyFacts:
         raise ApiError("bad_request", "the request names no model", param="model")
     if not isinstance(model, str) or not model or len(model) > MAX_MODEL_CHARS:
         raise ApiError("bad_request", "model must be a non-empty string of at most 256 characters", param="model")
-    return BodyFacts(model, tree.get("stream") is True, _prompt_tokens(tree))
+    return BodyFacts(model, tree.get("stream") is True, _prompt_tokens(tree), tree)
 
 
 def _prompt_tokens(tree: Mapping[str, Any]) -> int:
@@ -52,8 +55,12 @@ def _prompt_tokens(tree: Mapping[str, Any]) -> int:
         for message in messages:
             content = message.get("content") if isinstance(message, dict) else None
             tokens += _PER_MESSAGE_TOKENS + (_text_tokens(content) if content else 0)
+            if content is None and isinstance(message, dict) and "tool_calls" in message:
+                tokens += _json_tokens(message["tool_calls"])
         if (system := tree.get("system")) is not None:
             tokens += _text_tokens(system)
+        if (tools := tree.get("tools")) is not None:
+            tokens += _json_tokens(tools)
         return tokens
     for name in ("prompt", "input", "text_1", "query"):
         if (value := tree.get(name)) is not None:
@@ -76,6 +83,14 @@ def _text_tokens(value: Any, levels: int = _MAX_LEVELS) -> int:
         inner = value.get("text", value.get("content"))
         return _text_tokens(inner, levels - 1) if inner is not None else 0
     return 0
+
+
+def _json_tokens(value: Any) -> int:
+    """Tokens of what a chat template writes as JSON: tools, and calls of them."""
+    try:
+        return len(orjson.dumps(value)) // _BYTES_PER_TOKEN
+    except TypeError:  # nested deeper than orjson writes: no tools
+        return 0
 
 
 # --- model alias: rewrite one value, touch nothing else ------------------------------------------
@@ -183,16 +198,23 @@ def _complete(card: Mapping[str, Any]) -> dict[str, Any]:
 
 _USAGE_KEY = b'"usage"'
 _VLLM_USAGE = re.compile(
-    rb'"usage":\{"prompt_tokens":([0-9]{1,12}),"total_tokens":[0-9]{1,12},"completion_tokens":([0-9]{1,12})[,}]'
+    rb'"usage":\{"prompt_tokens":([0-9]{1,12}),"total_tokens":[0-9]{1,12},"completion_tokens":([0-9]{1,12})'
+    rb'(?:,"prompt_tokens_details":\{"cached_tokens":([0-9]{1,12})|(?!,"prompt_tokens_details":\{))[,}]'
 )
 """As vLLM writes it (vllm-captures), found in one step; every other order takes several."""
 _BACKSLASH = 0x5C
+_OBJECT = re.compile(rb"\s*:\s*(\{(?:[^{}]++|\{[^{}]*+\})*+\})")
+"""A usage has no text in it, and its details go one level deep."""
 _OPENS = re.compile(rb"\s*:\s*\{")
 _NUMBER = re.compile(rb"\s*:\s*([0-9]{1,12})(?![0-9])")
 
+Usage = tuple[int | None, int | None, int | None]
+NO_USAGE: Usage = (None, None, None)
 
-def read_usage(tail: bytes) -> tuple[int | None, int | None]:
-    """(prompt tokens, completion tokens) from the last `usage` object in the end of an answer, if any.
+
+def read_usage(tail: bytes) -> Usage:
+    """(prompt tokens, completion tokens, those of the prompt that were cached) from the last `usage` object in the
+    end of an answer; None for what it does not tell.
 
     Inside a JSON string the quotes would be escaped, so an answer's text cannot pose as usage.
     """
@@ -200,17 +222,19 @@ def read_usage(tail: bytes) -> tuple[int | None, int | None]:
     while (position := tail.rfind(_USAGE_KEY, 0, position)) >= 0:
         if position and tail[position - 1] == _BACKSLASH:
             continue
-        if (both := _VLLM_USAGE.match(tail, position)) is not None:
-            return int(both[1]), int(both[2])
-        start = _OPENS.match(tail, position + len(_USAGE_KEY))
-        if start is not None:
-            usage, brace, _ = tail[start.end() :].partition(b"}")
-            if not brace:
-                return None, None
-            return _count(usage, b'"prompt_tokens"', b'"input_tokens"'), _count(
-                usage, b'"completion_tokens"', b'"output_tokens"'
+        if (known := _VLLM_USAGE.match(tail, position)) is not None:
+            cached = known[3]
+            return int(known[1]), int(known[2]), None if cached is None else int(cached)
+        if (found := _OBJECT.match(tail, position + len(_USAGE_KEY))) is not None:
+            usage = found[1]
+            return (
+                _count(usage, b'"prompt_tokens"', b'"input_tokens"'),
+                _count(usage, b'"completion_tokens"', b'"output_tokens"'),
+                _count(usage, b'"cached_tokens"'),
             )
-    return None, None
+        if _OPENS.match(tail, position + len(_USAGE_KEY)) is not None:
+            return NO_USAGE  # cut
+    return NO_USAGE
 
 
 def _count(usage: bytes, *names: bytes) -> int | None:

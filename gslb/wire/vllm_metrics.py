@@ -37,6 +37,7 @@ _PREFIX_HITS = _full_names(*_counter(b"prefix_cache_hits", b"gpu_prefix_cache_hi
 _PREFIX_QUERIES = _full_names(*_counter(b"prefix_cache_queries", b"gpu_prefix_cache_queries"))
 _ITL_SUM = _full_names(b"inter_token_latency_seconds_sum", b"time_per_output_token_seconds_sum")
 _ITL_COUNT = _full_names(b"inter_token_latency_seconds_count", b"time_per_output_token_seconds_count")
+_CACHE_INFO = _full_names(b"cache_config_info")
 # Of several names of one signal the first that is present counts alone: a server between two versions exposes
 # both, and they say the same thing twice.
 _WANTED = frozenset(
@@ -54,6 +55,10 @@ _SAMPLE = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+_CACHE_SIZE = re.compile(rb'(?<=[{,])(kv_cache_size_tokens|num_gpu_blocks|block_size)="([0-9]{1,15})"')
+"""The cache's size stands in labels: in tokens, in older versions as so many blocks of so many."""
 
 
 class NoLoadSignal(ValueError):
@@ -103,6 +108,7 @@ def parse_vllm_metrics(text: bytes, at_s: float, own_running: int) -> Scrape:
         prefix_queries_total=_sum(_pick(values, _PREFIX_QUERIES)),
         itl_sum_s=_sum(_pick(values, _ITL_SUM)),
         itl_count=_sum(_pick(values, _ITL_COUNT)),
+        kv_tokens=seen.kv_tokens or None,
         own_running_then=own_running,
     )
     return Scrape(sample, seen.bad_lines)
@@ -111,11 +117,12 @@ def parse_vllm_metrics(text: bytes, at_s: float, own_running: int) -> Scrape:
 class _Seen:
     """What passed by while reading."""
 
-    __slots__ = ("bad_lines", "vllm_lines")
+    __slots__ = ("bad_lines", "kv_tokens", "vllm_lines")
 
     def __init__(self) -> None:
         self.vllm_lines = 0
         self.bad_lines = 0
+        self.kv_tokens = 0.0
 
 
 def _wanted_samples(text: bytes, seen: _Seen) -> Iterator[tuple[bytes, float]]:
@@ -127,6 +134,9 @@ def _wanted_samples(text: bytes, seen: _Seen) -> Iterator[tuple[bytes, float]]:
             continue
         seen.vllm_lines += 1
         name = line[: line.find(b"{")] if b"{" in line else line.split(None, 1)[0]
+        if name in _CACHE_INFO:
+            seen.kv_tokens += _cache_tokens(line)
+            continue
         if name.strip() not in _WANTED:
             if b" " not in line and b"\t" not in line:
                 seen.bad_lines += 1  # cut before its value
@@ -137,6 +147,15 @@ def _wanted_samples(text: bytes, seen: _Seen) -> Iterator[tuple[bytes, float]]:
             seen.bad_lines += 1
         else:
             yield sample[1], value
+
+
+def _cache_tokens(line: bytes) -> float:
+    """Tokens one engine's cache holds, 0 where it does not tell."""
+    told = dict(_CACHE_SIZE.findall(line))
+    tokens = told.get(b"kv_cache_size_tokens")
+    if tokens is not None:
+        return float(tokens)
+    return float(told.get(b"num_gpu_blocks", 0)) * float(told.get(b"block_size", 0))
 
 
 def _number(text: bytes) -> float | None:

@@ -65,7 +65,7 @@ residency: {rules: [{countries: [DE], jurisdictions: [X]}], unknown: allow}
 tenants:
   acme:
     {key_file: acme.key, models: [m], jurisdictions: [X], expires: "2030-01-01T00:00:00Z",
-     latency_budget: 300ms, rate: {requests: 24, prompt_tokens: 7, burst: 3, per: 60s}}
+     latency_budget: 300ms, priority: low, rate: {requests: 24, prompt_tokens: 7, burst: 3, per: 60s}}
 routing: {prefill_per_token: 0.1ms, slot_hold: 2s}
 """,
         {"ADMIN": "adm-1", "UP": "up-2"},
@@ -92,6 +92,7 @@ routing: {prefill_per_token: 0.1ms, slot_hold: 2s}
     assert rights is not None
     assert (rights.name, rights.models) == ("acme", frozenset({"m"}))
     assert rights.budget_ms == pytest.approx(300)
+    assert rights.priority == -1
     assert rights.expires_at == 1893456000
     assert rights.rates == (Rate("requests", 2_500_000_000, 3), Rate("tokens", 8_571_428_572, 7))
     assert settings.residency.deny_reason(settings.edge_place, region) is None
@@ -222,6 +223,9 @@ def test_fc28_a_bom_is_no_problem() -> None:
         ("workers: 257", "f:4:10 workers", "from 1 to 256"),
         ("workers: cores", "f:4:10 workers", "write auto, or a number"),
         ("workers: true", "f:4:10 workers", "write auto, or a number"),
+        ("routing: {affinity: {index_blocks: 0}}", "f:4:36 routing.affinity.index_blocks", "at least 1"),
+        ("routing: {affinity: {prefixes: true}}", "f:4:22 routing.affinity.prefixes", "did you mean 'prefix'?"),
+        ("tenants: {t: {key_env: K, priority: top}}", "f:4:37 tenants.t.priority", "known: high, low, normal"),
         ("tenants: {t: {}}", "f:4:14 tenants.t", "exactly one of"),
         ("tenants: {t: {key_env: K, expires: 2030-01-01}}", "f:4:36 tenants.t.expires", "time zone"),
         ("tenants: {t: {key_env: K, rate: {per: 1s}}}", "f:4:33 tenants.t.rate", "needs `requests`"),

@@ -47,7 +47,7 @@ def test_a_prompt_is_expected_where_it_was_prefilled() -> None:
 def test_never_more_than_the_prompt_has() -> None:
     affinity = Affinity()
     affinity.prefilled(A, facts((1, 2), session=5), 0.0)
-    affinity.answered(A, facts((1, 2), session=5), 0, 1024, 9000, None, 1.0)
+    affinity.answered(A, facts((1, 2), session=5), 0, (1024, 9000, None), 1.0)
     assert expected(affinity, facts((1, 2), tokens=1000, session=5), 2.0) == {A: 1000}
 
 
@@ -55,7 +55,7 @@ def test_a_conversation_that_goes_on_has_its_answer_cached_too() -> None:
     affinity = Affinity()
     first = facts((1, 2), tokens=1200, session=5)
     affinity.prefilled(A, first, 0.0)
-    affinity.answered(A, first, 0, 1180, 300, None, 4.0)
+    affinity.answered(A, first, 0, (1180, 300, None), 4.0)
     assert expected(affinity, facts((1, 2, 3), tokens=1700, session=5), 5.0) == {A: 1500}
 
 
@@ -76,7 +76,7 @@ def test_a_session_whose_prompt_was_dropped_has_no_answer_cached_either() -> Non
 def test_sessions_work_without_blocks() -> None:
     affinity = Affinity()
     affinity.prefilled(A, facts(tokens=300, session=5), 0.0)
-    affinity.answered(A, facts(tokens=300, session=5), 0, 300, 50, None, 1.0)
+    affinity.answered(A, facts(tokens=300, session=5), 0, (300, 50, None), 1.0)
     assert expected(affinity, facts(tokens=400, session=5), 2.0) == {A: 350}
     assert expected(affinity, facts(tokens=400, session=6), 2.0) == {}
     affinity.prefilled(B, facts(tokens=400, session=5), 3.0)
@@ -87,7 +87,7 @@ def test_sessions_work_without_blocks() -> None:
 def test_requests_that_belong_nowhere_leave_nothing_behind() -> None:
     affinity = Affinity()
     assert affinity.prefilled(A, facts(tokens=4000), 0.0) == 0
-    affinity.answered(A, facts(tokens=4000), 0, 4000, 10, 4000, 0.0)
+    affinity.answered(A, facts(tokens=4000), 0, (4000, 10, 4000), 0.0)
     assert affinity.index.blocks == 0
     assert affinity.trust(A) == 1.0
 
@@ -116,7 +116,7 @@ def told(affinity: Affinity, share: float, times: int, tokens: int = 2048) -> No
     for _ in range(times):
         due = affinity.prefilled(A, asked, 0.0)
         assert due == 2048
-        affinity.answered(A, asked, due, tokens, 10, int(share * due), 0.0)
+        affinity.answered(A, asked, due, (tokens, 10, int(share * due)), 0.0)
 
 
 def test_a_cache_that_keeps_its_word_is_believed() -> None:
@@ -155,7 +155,7 @@ def test_estimates_are_compared_by_share() -> None:
     affinity.prefilled(A, asked, 0.0)
     for _ in range(50):
         due = affinity.prefilled(A, asked, 0.0)
-        affinity.answered(A, asked, due, 1024, 10, 1024, 0.0)  # the engine counts half as many
+        affinity.answered(A, asked, due, (1024, 10, 1024), 0.0)  # the engine counts half as many
     assert affinity.trust(A) == 1.0
 
 
@@ -173,17 +173,21 @@ def test_counters_tell_where_answers_do_not() -> None:
     for second in range(101, 301):
         rate.prefilled(2000, 1500)
         rate.sampled(counters(second, 1500.0 * second, 2000.0 * second))
-    assert rate.trust > 0.9
+    assert rate.trust > 0.85
 
 
-def test_hits_counted_before_their_first_token_came_are_not_lost() -> None:
+@pytest.mark.parametrize("counted_in", [-1, 0, 1])
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_hits_counted_a_window_before_or_after_their_first_token_are_not_lost(counted_in: int, every: int) -> None:
     rate = HitRate()
-    rate.sampled(counters(0.0, 0.0, 0.0))
-    for second in range(1, 200, 2):
-        rate.sampled(counters(second, 1500.0 * second, 2000.0 * second))
-        rate.prefilled(2000, 1500)
-        rate.sampled(counters(second + 1, 1500.0 * second, 2000.0 * second))
-    assert rate.trust == 1.0
+    hits = 0.0
+    for second in range(1, 200):
+        if (second - counted_in) % every == 0:
+            hits += 1500.0
+        if second % every == 0:
+            rate.prefilled(2000, 1500)
+        rate.sampled(counters(second, hits, hits * 4 / 3))
+    assert rate.trust == pytest.approx(1.0, abs=0.05)
 
 
 def test_others_traffic_says_little_of_ours() -> None:

@@ -56,6 +56,9 @@ def test_noise_is_refused_or_read_but_never_anything_else(body: bytes) -> None:
         ({"messages": [{"content": [{"type": "text", "text": "x" * 400}, {"type": "image_url"}]}]}, 105),
         ({"messages": [{"content": None}, {}, "odd"]}, 12),
         ({"messages": [{"content": "x" * 40}], "system": "y" * 40}, 4 + 11 + 11),
+        ({"messages": [], "tools": [{"name": "x" * 40}]}, 13),
+        ({"messages": [{"content": None, "tool_calls": ["x" * 36]}, {"tool_calls": None}]}, 4 + 10 + 4 + 1),
+        ({"messages": [{"content": "x" * 40}], "tools": None}, 15),
         ({"prompt": "x" * 40}, 11),
         ({"prompt": ["x" * 40, "y" * 40]}, 22),
         ({"prompt": [1, 2, 3, 4]}, 4),
@@ -207,21 +210,40 @@ def test_the_merged_list() -> None:
     assert cards[0] == {"id": "b", "created": 9, "max_model_len": 8192, "extra": 1}, "left as it was"
 
 
+VLLM_USAGE = b'"usage":{"prompt_tokens":6,"total_tokens":10,"completion_tokens":4'
+
+
 @pytest.mark.parametrize(
     ("tail", "expected"),
     [
-        (b'"usage":{"prompt_tokens":7,"completion_tokens":3}', (7, 3)),
-        (b'"usage" : { "input_tokens": 7, "output_tokens": 3}', (7, 3)),
-        (b'"usage":{"prompt_tokens":1}} ... "usage":{"prompt_tokens":2,"completion_tokens":5}', (2, 5)),
-        (b'"usage":null', (None, None)),
-        (b'"usage":{"prompt_tokens":' + b"9" * 5000 + b',"completion_tokens":3}', (None, 3)),
-        (b'{"text":"\\"usage\\":{\\"prompt_tokens\\":9}"}', (None, None)),
-        (b'"usage":{"prompt_tokens":7', (None, None)),  # half a number is no number
-        (b"", (None, None)),
-        (b'"usage"', (None, None)),
+        (b'"usage":{"prompt_tokens":7,"completion_tokens":3}', (7, 3, None)),
+        (b'"usage" : { "input_tokens": 7, "output_tokens": 3}', (7, 3, None)),
+        (b'"usage":{"prompt_tokens":1}} ... "usage":{"prompt_tokens":2,"completion_tokens":5}', (2, 5, None)),
+        (b'"usage":null', (None, None, None)),
+        (b'"usage":{"prompt_tokens":' + b"9" * 5000 + b',"completion_tokens":3}', (None, 3, None)),
+        (b'{"text":"\\"usage\\":{\\"prompt_tokens\\":9}"}', (None, None, None)),
+        (b'"usage":{"prompt_tokens":7', (None, None, None)),  # half a number is no number
+        (b'"usage":{"input_tokens":7,"input_tokens_details":{"cached_tokens":3', (None, None, None)),
+        (b"", (None, None, None)),
+        (b'"usage"', (None, None, None)),
+        # as vLLM 0.32 writes it
+        (VLLM_USAGE + b"}", (6, 4, None)),
+        (VLLM_USAGE + b',"completion_tokens_details":null}', (6, 4, None)),
+        (VLLM_USAGE + b',"prompt_tokens_details":null,"completion_tokens_details":null}', (6, 4, None)),
+        (VLLM_USAGE + b',"prompt_tokens_details":{"cached_tokens":5,"created_cache_tokens":null}}', (6, 4, 5)),
+        (VLLM_USAGE + b',"prompt_tokens_details":{"cached_tokens":5}}', (6, 4, 5)),
+        (
+            b'"usage":{"input_tokens":6,"input_tokens_details":{"cached_tokens":2,"cached_tokens_per_turn":[]},'
+            b'"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":10}',
+            (6, 4, 2),
+        ),
+        # as others might
+        (VLLM_USAGE + b',"prompt_tokens_details":{"audio_tokens":0,"cached_tokens":5}}', (6, 4, 5)),
+        (b'"usage": {"prompt_tokens_details": {"cached_tokens": 5}, "prompt_tokens": 6}', (6, None, 5)),
+        (b'"usage":{"prompt_tokens":6,"prompt_tokens_details":{"cached_tokens":-1}}', (6, None, None)),
     ],
 )
-def test_usage(tail: bytes, expected: tuple[int | None, int | None]) -> None:
+def test_usage(tail: bytes, expected: tuple[int | None, int | None, int | None]) -> None:
     assert read_usage(tail) == expected
 
 

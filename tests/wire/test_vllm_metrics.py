@@ -49,6 +49,29 @@ def test_current_names_over_two_engines() -> None:
     assert (sample.prompt_tokens_total, sample.generation_tokens_total) == (1000.0, 3500.0)
 
 
+CACHE_INFO = b'vllm:cache_config_info{_block_size_resolved="True",block_size="16",%bmamba_block_size="None"} 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("told", "tokens"),
+    [
+        (b'kv_cache_size_tokens="4096",num_gpu_blocks="300",', 4096.0),
+        (b'num_gpu_blocks="300",', 4800.0),
+        (b'num_gpu_blocks="None",num_gpu_blocks_override="7",', None),
+        (b'num_cpu_blocks="300",', None),
+        (b"", None),
+    ],
+)
+def test_the_size_of_the_cache(told: bytes, tokens: float | None) -> None:
+    line = CACHE_INFO % told
+    assert parse(CURRENT + line).sample.kv_tokens == tokens
+    both = parse(line + CURRENT + line).sample.kv_tokens  # one line for each engine
+    assert both == (None if tokens is None else 2 * tokens)
+    assert parse(CURRENT).sample.kv_tokens is None
+    for cut in range(len(line)):
+        assert parse(CURRENT + line[:cut] + b"\n").sample.kv_tokens in (None, 4800.0, tokens)
+
+
 @pytest.mark.parametrize("prefix", [b"vllm:", b"ray_vllm_", b"ray_vllm:"])
 @pytest.mark.parametrize("total", [b"", b"_total"])
 def test_retired_names_and_prefixes(prefix: bytes, total: bytes) -> None:
@@ -200,3 +223,4 @@ def test_a_real_page(name: str, running: float, waiting: float) -> None:
     assert scrape.sample.kv_usage is not None
     assert scrape.sample.prefix_queries_total is not None
     assert scrape.sample.generation_tokens_total is not None
+    assert scrape.sample.kv_tokens is not None
