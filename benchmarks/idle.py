@@ -80,14 +80,22 @@ def main() -> None:
 
 
 def _measure(pid: int, number: int, seconds: float) -> float:
-    begun_s, begun_ns, begun_wakes, (user_ms, system_ms) = time.monotonic(), cpu_ns(pid), _wakes(pid), _split_ms(pid)
+    begun_s, begun_ns, begun_wakes, (user_ms, system_ms) = (
+        time.monotonic(),
+        cpu_ns(pid),
+        _wakes(pid),
+        _split_ms(pid),
+    )
     time.sleep(seconds)
     passed_s = time.monotonic() - begun_s
     used_ms = (cpu_ns(pid) - begun_ns) / 1e6 / passed_s
     then = _split_ms(pid)
     user, system = ((after - before) / passed_s for after, before in zip(then, (user_ms, system_ms), strict=True))
     wakes = (_wakes(pid) - begun_wakes) / passed_s
-    print(f"round {number}: {used_ms:.1f} ms/s (user {user:.1f}, system {system:.1f}), {wakes:.0f} wakes/s", flush=True)
+    print(
+        f"round {number}: {used_ms:.1f} ms/s (user {user:.1f}, system {system:.1f}), {wakes:.0f} wakes/s",
+        flush=True,
+    )
     return used_ms
 
 
