@@ -67,35 +67,24 @@ def main() -> None:
         uvloop.run(_upstreams(options.upstreams))
         return
     own, others = edge_cores(options.workers)
-    found: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory)
         with helper("idle", "--upstreams", str(options.endpoints), run=run, on_cores=others) as mocks:
             ports = Talker(mocks, run / "helpers.log").hear()
             with running_edge(edge_config(ports, run, options.workers), run, own) as edge:
                 time.sleep(_SETTLE_S)
-                for number in range(1, options.rounds + 1):
-                    found.append(_measure(edge.process.pid, number, options.seconds))
+                found = [_measure(edge.process.pid, options.seconds) for _ in range(options.rounds)]
     print(f"median {median(found):.1f} ms/s")
 
 
-def _measure(pid: int, number: int, seconds: float) -> float:
-    begun_s, begun_ns, begun_wakes, (user_ms, system_ms) = (
-        time.monotonic(),
-        cpu_ns(pid),
-        _wakes(pid),
-        _split_ms(pid),
-    )
+def _measure(pid: int, seconds: float) -> float:
+    begun_s, used_ns, wakes, before_ms = time.monotonic(), cpu_ns(pid), _wakes(pid), _split_ms(pid)
     time.sleep(seconds)
     passed_s = time.monotonic() - begun_s
-    used_ms = (cpu_ns(pid) - begun_ns) / 1e6 / passed_s
-    then = _split_ms(pid)
-    user, system = ((after - before) / passed_s for after, before in zip(then, (user_ms, system_ms), strict=True))
-    wakes = (_wakes(pid) - begun_wakes) / passed_s
-    print(
-        f"round {number}: {used_ms:.1f} ms/s (user {user:.1f}, system {system:.1f}), {wakes:.0f} wakes/s",
-        flush=True,
-    )
+    used_ms = (cpu_ns(pid) - used_ns) / 1e6 / passed_s
+    user, system = ((then - ms) / passed_s for then, ms in zip(_split_ms(pid), before_ms, strict=True))
+    often = (_wakes(pid) - wakes) / passed_s
+    print(f"{used_ms:.1f} ms/s (user {user:.1f}, system {system:.1f}), {often:.0f} wakes/s", flush=True)
     return used_ms
 
 

@@ -12,7 +12,7 @@ _TIMER_GRAIN_S = 0.001
 
 _BEAT_S = 0.1
 _LONG_S = 5 * _BEAT_S
-"""What many rhythms begin falls together on beats: to wake up once for two things costs a third less than twice."""
+"""What many rhythms begin falls together on beats: waking up once for two things costs less than twice for one."""
 
 
 class Rhythm:

@@ -178,6 +178,15 @@ async def test_a_rhythm_begins_one_at_a_time_and_can_be_called_forward() -> None
     assert counting.begun == 3
 
 
+async def test_long_waits_end_on_beats_and_short_ones_are_kept() -> None:
+    rhythms = [Rhythm(ManualClock(now_s), lambda: None) for now_s in (100.03, 99.98, 100.07)]
+    for rhythm in rhythms:
+        rhythm.due_in(2.0)
+    assert [round(rhythm._due_s, 6) for rhythm in rhythms] == [102.0, 102.0, 102.1]
+    rhythms[0].due_in(0.12)
+    assert round(rhythms[0]._due_s, 6) == 100.15
+
+
 def test_conditions_tell_changes_only() -> None:
     conditions = Conditions()
     assert not conditions.is_over("probe")
