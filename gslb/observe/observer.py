@@ -64,9 +64,7 @@ class Observer:
         self._dice = rng or Random()
         self._instruments: Instruments | None = None
         self._watches: dict[str, EndpointWatch] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
-        self._ticker: asyncio.Task[None] | None = None
+        self._ticks: Rhythm | None = None
 
     def start(self) -> None:
         """Begin to watch, inside a running loop: the first round of every endpoint goes out at once.
@@ -77,7 +75,8 @@ class Observer:
             raise RuntimeError("the observer is running already")
         clock = self._clock or asyncio.get_running_loop().time
         self._instruments = Instruments(self._fleet, self._counters, clock, self._dice, Fetcher())
-        self._ticker = asyncio.create_task(self._tick(clock), name="observe tick")
+        ticks = self._ticks = Rhythm(clock, lambda: self._tick(ticks, clock()))
+        ticks.start()
         self.apply(self._settings)
 
     def apply(self, settings: ObserverSettings) -> None:
@@ -94,7 +93,7 @@ class Observer:
                 self._watches[key].reassign(assignment)
             else:
                 watch = self._watches[key] = EndpointWatch(assignment, self._instruments)
-                self._tasks[key] = asyncio.create_task(watch.run(), name=f"observe {key}")
+                watch.start()
 
     async def first_round(self, timeout_s: float) -> bool:
         """Wait until every endpoint had its first probe and its first answer or failure of `/v1/models`.
@@ -120,15 +119,13 @@ class Observer:
         """End all watches and close their connections. Harmless when not running."""
         for key in list(self._watches):
             self._drop(key)
-        ending = set(self._leaving)
-        if self._ticker is not None:
-            self._ticker.cancel()
-            ending.add(self._ticker)
-            self._ticker = None
-        await asyncio.gather(*ending, return_exceptions=True)
+        if self._ticks is not None:
+            self._ticks.stop()
+            self._ticks = None
         if self._instruments is not None:
             fetcher, self._instruments = self._instruments.fetcher, None
-            await fetcher.close()
+            fetcher.close()
+            await asyncio.sleep(0)  # aborted connections are gone in the loop's next turn
 
     # --- what metrics and the status page read -----------------------------------------------------
 
@@ -166,18 +163,12 @@ class Observer:
         return Assignment(endpoint, target, settings.config.health, settings.edge_place)
 
     def _drop(self, key: str) -> None:
-        del self._watches[key]
-        task = self._tasks.pop(key)
-        task.cancel()
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._watches.pop(key).stop()
 
-    async def _tick(self, clock: Clock) -> None:
-        rhythm = Rhythm(clock)
-        while True:
-            await rhythm.wait()
-            rhythm.due_in(_TICK_S)
-            try:
-                self._fleet.tick(clock())
-            except Exception:
-                log.exception("a tick of the fleet's health machines was lost by an unexpected error")
+    def _tick(self, ticks: Rhythm, now_s: float) -> None:
+        ticks.due_in(_TICK_S)
+        try:
+            self._fleet.tick(now_s)
+        except Exception:
+            log.exception("a tick of the fleet's health machines was lost by an unexpected error")
+        ticks.done()

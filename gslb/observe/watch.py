@@ -1,15 +1,16 @@
 """The watch over one endpoint: its light probe, its load, its models, the round trip to it.
 
-Three loops, each with its own rhythm and its own timeout, so that a hanging `/metrics` delays no probe. Each loop
-has at most one request out. What they learn goes to the FleetView at once.
+Three topics, each with its own rhythm and its own timeout, so that a hanging `/metrics` delays no probe. Each has
+at most one request out. What they learn goes to the FleetView at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,7 +20,7 @@ from gslb.clock import Clock
 from gslb.config.schema_fleet import Health
 from gslb.counters import Counters
 from gslb.geo.rtt_prior import MeasuredRtt, is_plausible_rtt, rtt_prior_ms
-from gslb.observe.fetch import Fetcher, FetchFailed, Target
+from gslb.observe.fetch import Answer, Fetcher, FetchFailed, Get, Target
 from gslb.observe.rhythm import Conditions, Rhythm
 from gslb.routing.view import FleetView
 from gslb.types import Endpoint, Place
@@ -63,14 +64,20 @@ class Instruments:
 
 
 class EndpointWatch:
-    """Watches one endpoint for as long as `run` runs. `first_heard` is set after the first probe and the first
-    answer (or failure) of `/v1/models`."""
+    """Watches one endpoint from `start` to `stop`. `first_heard` is set after the first probe and the first answer
+    (or failure) of `/v1/models`, and when the watch ends. Make it inside a running loop."""
 
     def __init__(self, assignment: Assignment, instruments: Instruments) -> None:
         self._assignment = assignment
         self._instruments = instruments
         self._key = assignment.endpoint.key
-        self._rhythms = {topic: Rhythm(instruments.clock) for topic in _INTERVALS_S}
+        self._rhythms = {topic: Rhythm(instruments.clock, partial(self._begin, topic)) for topic in _INTERVALS_S}
+        # a random phase after the first, which is at once
+        self._spreads = {topic: instruments.dice.random() for topic in _INTERVALS_S}
+        self._conclude = {
+            "probe": self._conclude_probe, "scrape": self._conclude_scrape, "models": self._conclude_models,
+        }  # fmt: skip
+        self._out: dict[str, Get] = {}
         self._conditions = Conditions()
         self._first = {"probe", "models"}
         self.first_heard = asyncio.Event()
@@ -96,62 +103,85 @@ class EndpointWatch:
         """One extra probe, at once or right after the one that is out."""
         self._hurry("probe")
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as loops:
-                loops.create_task(self._repeat("probe", self._probe))
-                loops.create_task(self._repeat("scrape", self._scrape))
-                loops.create_task(self._repeat("models", self._models))
-        finally:
-            self.first_heard.set()
+    def start(self) -> None:
+        """Begin to watch: the first of each topic is asked at once."""
+        for rhythm in self._rhythms.values():
+            rhythm.start()
 
-    async def _repeat(self, topic: str, cycle: Callable[[], Awaitable[None]]) -> None:
-        """Run `cycle` in its rhythm. A bug in one cycle costs that cycle and no more (FC-31)."""
-        rhythm = self._rhythms[topic]
-        spread = self._instruments.dice.random()  # a random phase after the first, which is at once
-        while True:
-            await rhythm.wait()
-            # Before the cycle, so that being hurried during it means another one.
-            rhythm.due_in(_INTERVALS_S[topic](self._assignment.health) * spread)
-            try:
-                await cycle()
-                self._conditions.is_over(f"{topic} cycle")
-            except Exception as error:
-                self._instruments.counters.probe_errors[self._key] += 1
-                text = f"gslb's own fault: {error!r}"
-                if self._conditions.is_new(f"{topic} cycle", type(error).__name__, text):
-                    log.exception("%s: a %s cycle was lost by an unexpected error", self._key, topic)
-            self._heard(topic)
-            spread = self._instruments.dice.uniform(0.9, 1.1)
+    def stop(self) -> None:
+        """Watch no more; what is out is given up."""
+        for rhythm in self._rhythms.values():
+            rhythm.stop()
+        for get in self._out.values():
+            get.cancel()
+        self._out.clear()
+        self.first_heard.set()
 
     def _hurry(self, *topics: str) -> None:
         for topic in topics:
             self._rhythms[topic].no_later_than(0)
 
-    def _heard(self, topic: str) -> None:
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _begin(self, topic: str) -> None:
+        """Ask what is due."""
+        # First when it is due again, so that being hurried meanwhile means another one.
+        health = self._assignment.health
+        self._rhythms[topic].due_in(_INTERVALS_S[topic](health) * self._spreads[topic])
+        self._spreads[topic] = self._instruments.dice.uniform(0.9, 1.1)
+        if topic == "models" and self._assignment.endpoint.models is not None:
+            self._end(topic)  # declared in the configuration
+            return
+        try:
+            self._out[topic] = self._ask(topic, health)
+        except Exception as error:
+            self._lost(topic, error)
+            self._end(topic)
+
+    def _ask(self, topic: str, health: Health) -> Get:
+        target, done = self._assignment.target, partial(self._on_answer, topic)
+        get = self._instruments.fetcher.get
+        if topic == "probe":
+            return get(target, health.path, min(health.timeout, health.interval), _HEALTH_BYTES, done)
+        if topic == "scrape":
+            return get(target, "/metrics", health.scrape_timeout, _METRICS_BYTES, done)
+        return get(target, "/v1/models", _MODELS_TIMEOUT_S, _MODELS_BYTES, done)
+
+    def _on_answer(self, topic: str, result: Answer | FetchFailed) -> None:
+        """Conclude from it. A bug in one conclusion costs that one and no more (FC-31)."""
+        try:
+            self._conclude[topic](result)
+            self._conditions.is_over(f"{topic} cycle")
+        except Exception as error:
+            self._lost(topic, error)
+        self._end(topic)
+
+    def _lost(self, topic: str, error: Exception) -> None:
+        self._instruments.counters.probe_errors[self._key] += 1
+        text = f"gslb's own fault: {error!r}"
+        if self._conditions.is_new(f"{topic} cycle", type(error).__name__, text):
+            log.error("%s: a %s cycle was lost by an unexpected error", self._key, topic, exc_info=error)
+
+    def _end(self, topic: str) -> None:
+        self._out.pop(topic, None)
         self._first.discard(topic)
         if not self._first:
             self.first_heard.set()
+        self._rhythms[topic].done()
 
-    # --- the three cycles -------------------------------------------------------------------------
+    # --- what each answer says --------------------------------------------------------------------
 
-    async def _probe(self) -> None:
-        health = self._assignment.health
+    def _conclude_probe(self, result: Answer | FetchFailed) -> None:
         now = self._instruments.clock
         try:
-            answer = await self._instruments.fetcher.get(
-                self._assignment.target, health.path, min(health.timeout, health.interval), _HEALTH_BYTES
-            )
-            if answer.status != 200:
-                raise FetchFailed(f"status_{answer.status}", f"{_status_words(answer.status)} on {health.path}")
+            answer = _page_of(result, self._assignment.health.path)
         except FetchFailed as failure:
             self._problem("probe", failure.reason, str(failure))
             is_refused = failure.reason == "connect_error"
             self._instruments.fleet.probe_failed(self._key, now(), str(failure), is_refused)
             if is_refused and not self._instruments.fleet.is_ejected(self._key):
                 # Nobody is there: no reason to give it time, as one gets that may only be slow.
-                self._rhythms["probe"].no_later_than(health.interval * _SOON)
+                self._rhythms["probe"].no_later_than(self._assignment.health.interval * _SOON)
             return
         self._instruments.fleet.probe_passed(self._key, now())
         if self._well("probe"):
@@ -160,10 +190,10 @@ class EndpointWatch:
         if answer.rtt_ms is not None:
             self._take_round_trip(answer.rtt_ms)
 
-    async def _scrape(self) -> None:
+    def _conclude_scrape(self, result: Answer | FetchFailed) -> None:
         fleet, counters = self._instruments.fleet, self._instruments.counters
         try:
-            page = await self._read_page("/metrics", self._assignment.health.scrape_timeout, _METRICS_BYTES)
+            page = _page_of(result, "/metrics").body
             own = fleet.own_load(self._key)
             scrape = parse_vllm_metrics(page, self._instruments.clock(), own.requests if own else 0)
         except (FetchFailed, NoLoadSignal) as problem:
@@ -178,12 +208,9 @@ class EndpointWatch:
         else:
             self._well("scrape")
 
-    async def _models(self) -> None:
-        if self._assignment.endpoint.models is not None:
-            return  # declared in the configuration
+    def _conclude_models(self, result: Answer | FetchFailed) -> None:
         try:
-            page = await self._read_page("/v1/models", _MODELS_TIMEOUT_S, _MODELS_BYTES)
-            cards = read_model_cards(page)
+            cards = read_model_cards(_page_of(result, "/v1/models").body)
         except FetchFailed as failure:
             self._instruments.counters.scrape_errors[self._key, f"models_{failure.reason}"] += 1
             self._problem("models", failure.reason, str(failure))
@@ -192,12 +219,6 @@ class EndpointWatch:
             return
         self._instruments.fleet.models_learnt(self._key, cards)
         self._well("models")
-
-    async def _read_page(self, path: str, timeout_s: float, limit_bytes: int) -> bytes:
-        answer = await self._instruments.fetcher.get(self._assignment.target, path, timeout_s, limit_bytes)
-        if answer.status != 200:
-            raise FetchFailed(f"status_{answer.status}", f"{_status_words(answer.status)} on {path}")
-        return answer.body
 
     # --- what they conclude -----------------------------------------------------------------------
 
@@ -247,6 +268,15 @@ def read_model_cards(page: bytes) -> list[Mapping[str, Any]]:
         if isinstance(entry, dict) and isinstance(name := entry.get("id"), str) and name:
             cards.setdefault(name, entry)
     return list(cards.values())
+
+
+def _page_of(result: Answer | FetchFailed, path: str) -> Answer:
+    """The answer, if it is a 200. Raises FetchFailed."""
+    if isinstance(result, FetchFailed):
+        raise result
+    if result.status != 200:
+        raise FetchFailed(f"status_{result.status}", f"{_status_words(result.status)} on {path}")
+    return result
 
 
 def _status_words(status: int) -> str:

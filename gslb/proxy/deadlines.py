@@ -2,7 +2,7 @@
 
 A watched object carries `deadline_s`; moving it later is one slot write, which is what a stream does at every
 event. A ring of ticks looks at each watched object at least once a second; only a deadline sooner than the
-next look costs an insertion.
+next look costs an insertion. While nothing is watched there is no tick.
 """
 
 from __future__ import annotations
@@ -33,16 +33,20 @@ class Deadlines:
         self._loop = loop
         self._ring: list[list[tuple[Watched, float]]] = [[] for _ in range(_HORIZON)]
         self._position = 0
+        self._entries = 0
+        self._is_on = False
         self._timer: asyncio.TimerHandle | None = None
         self.now_s = loop.time()
-        """Monotonic seconds as of the last tick."""
+        """Monotonic seconds as of the last tick, for those who are watched."""
 
     def start(self) -> None:
         """Begin to tick."""
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._is_on = True
+        self._wake()
 
     def stop(self) -> None:
         """Stop ticking; what was watched is not called any more."""
+        self._is_on = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -59,8 +63,19 @@ class Deadlines:
         look_s = now_s + ticks * TICK_S
         item.next_look_s = look_s
         self._ring[(self._position + ticks) % _HORIZON].append((item, look_s))
+        self._entries += 1
+        if self._timer is None:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._is_on:
+            self.now_s = self._loop.time()
+            self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
+        if not self._entries:
+            self._timer = None
+            return
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._position = (self._position + 1) % _HORIZON
         self.now_s = self._loop.time()
@@ -68,6 +83,7 @@ class Deadlines:
         if not due:
             return
         self._ring[self._position] = []
+        self._entries -= len(due)
         now_s = self.now_s
         for item, look_s in due:
             if look_s != item.next_look_s:

@@ -88,7 +88,9 @@ class EndpointPool:
         connect_s: float = 2.0,
         idle_s: float = 4.0,
         dns_s: float = 10.0,
+        repeats: bool = True,
     ) -> None:
+        """`repeats`: one answer's head is mostly the next one's, so that it pays to know it."""
         parts = urlsplit(url)
         if (parts.scheme == "https") != (tls is not None):
             raise ValueError("an https endpoint is spoken to over verified TLS, any other over none")
@@ -105,7 +107,7 @@ class EndpointPool:
         self._idle: list[UpstreamConnection] = []
         self._all: set[UpstreamConnection] = set()
         self.opened = 0
-        self.known_answer = KnownAnswer()
+        self.known_answer = KnownAnswer(learns=repeats)
         self.base_path = parts.path.encode("ascii")
         self.fields = b"Host: %b\r\n" % parts.netloc.encode("idna" if not parts.netloc.isascii() else "ascii")
         self.has_key = api_key is not None

@@ -28,8 +28,8 @@ class KnownAnswer:
         "_passed_lines", "_until_length",
     )  # fmt: skip
 
-    def __init__(self) -> None:
-        self._lessons = 0
+    def __init__(self, learns: bool = True) -> None:
+        self._lessons = 0 if learns else _MAX_LESSONS
         self._head: ResponseHead | None = None
         # the raw head around the date and the length, and what passes of it around the date
         self._before = self._middle = self._after = b""

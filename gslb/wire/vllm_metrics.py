@@ -1,9 +1,10 @@
 """Load signals from a vLLM server's `/metrics` page, in every dialect vLLM has used.
 
-Only the handful of families that routing needs are read; of a page of 50 KB most lines are never looked into.
-Names by vLLM's own source and recordings: `vllm:` (the engine), `ray_vllm_` and `ray_vllm:` (behind Ray, which
-may not use colons), KV use as `kv_cache_usage_perc` and, before, `gpu_cache_usage_perc`; counters with and
-without `_total`. Prometheus text format 0.0.4 and OpenMetrics are both read.
+Only the handful of families that routing needs are searched for: of a page of 50 KB, one a second from each
+endpoint, most lines are never looked at. Names by vLLM's own source and recordings: `vllm:` (the engine),
+`ray_vllm_` and `ray_vllm:` (behind Ray, which may not use colons), KV use as `kv_cache_usage_perc` and, before,
+`gpu_cache_usage_perc`; counters with and without `_total`. Prometheus text format 0.0.4 and OpenMetrics are both
+read.
 
 A signal that is not there is None, never zero: an engine whose names we do not know must not look idle (FC-22).
 """
@@ -40,11 +41,8 @@ _ITL_COUNT = _full_names(b"inter_token_latency_seconds_count", b"time_per_output
 _CACHE_INFO = _full_names(b"cache_config_info")
 # Of several names of one signal the first that is present counts alone: a server between two versions exposes
 # both, and they say the same thing twice.
-_WANTED = frozenset(
-    _RUNNING + _WAITING + _KV_USAGE + _PROMPT_TOKENS + _GENERATION_TOKENS + _PREFIX_HITS + _PREFIX_QUERIES
-    + _ITL_SUM + _ITL_COUNT
-)  # fmt: skip
 
+_ALL_BUT_BLANKS = bytes(byte for byte in range(256) if byte not in b" \t\n")
 _SAMPLE = re.compile(
     rb"""
     ([a-zA-Z_:][a-zA-Z0-9_:]*)                        # name
@@ -87,66 +85,87 @@ def parse_vllm_metrics(text: bytes, at_s: float, own_running: int) -> Scrape:
 
     Raises NoLoadSignal when neither running nor waiting requests are told.
     """
-    values: dict[bytes, list[float]] = {}
-    seen = _Seen()
-    for name, value in _wanted_samples(text, seen):
-        values.setdefault(name, [])
-        if isfinite(value) and value >= 0:
-            values[name].append(value)
-    running, waiting = _pick(values, _RUNNING), _pick(values, _WAITING)
+    page = _Page(text)
+    running, waiting = page.values(_RUNNING), page.values(_WAITING)
     if not running and not waiting:
-        raise _no_signal(text, values, seen)
-    kv_usage = _pick(values, _KV_USAGE)
+        raise _no_signal(page)
+    kv_usage = page.values(_KV_USAGE)
     sample = LoadSample(
         at_s=at_s,
         running=_sum(running),
         waiting=_sum(waiting),
         kv_usage=min(1.0, max(kv_usage)) if kv_usage else None,
-        prompt_tokens_total=_sum(_pick(values, _PROMPT_TOKENS)),
-        generation_tokens_total=_sum(_pick(values, _GENERATION_TOKENS)),
-        prefix_hits_total=_sum(_pick(values, _PREFIX_HITS)),
-        prefix_queries_total=_sum(_pick(values, _PREFIX_QUERIES)),
-        itl_sum_s=_sum(_pick(values, _ITL_SUM)),
-        itl_count=_sum(_pick(values, _ITL_COUNT)),
-        kv_tokens=seen.kv_tokens or None,
+        prompt_tokens_total=_sum(page.values(_PROMPT_TOKENS)),
+        generation_tokens_total=_sum(page.values(_GENERATION_TOKENS)),
+        prefix_hits_total=_sum(page.values(_PREFIX_HITS)),
+        prefix_queries_total=_sum(page.values(_PREFIX_QUERIES)),
+        itl_sum_s=_sum(page.values(_ITL_SUM)),
+        itl_count=_sum(page.values(_ITL_COUNT)),
+        kv_tokens=sum(_cache_tokens(line) for line in page.lines(_CACHE_INFO)) or None,
         own_running_then=own_running,
     )
-    return Scrape(sample, seen.bad_lines)
+    return Scrape(sample, page.bad_lines + page.cut_lines())
 
 
-class _Seen:
-    """What passed by while reading."""
+class _Page:
+    """A page that is searched for names. `bad_lines` counts those found whose value could not be read."""
 
-    __slots__ = ("bad_lines", "kv_tokens", "vllm_lines")
+    __slots__ = ("bad_lines", "is_named", "text")
 
-    def __init__(self) -> None:
-        self.vllm_lines = 0
+    def __init__(self, text: bytes) -> None:
+        self.text = b"\n" + text  # so that every line has a line feed before it
         self.bad_lines = 0
-        self.kv_tokens = 0.0
+        self.is_named = False
+        """Any of the names asked for is there, with a value or without."""
 
+    def values(self, names: tuple[bytes, ...]) -> list[float]:
+        """The values of the first of `names` that has any, one for each engine."""
+        for name in names:
+            found: list[float] = []
+            for line in self._lines_of(name):
+                self._read(line, name, found)
+            if found:
+                return found
+        return []
 
-def _wanted_samples(text: bytes, seen: _Seen) -> Iterator[tuple[bytes, float]]:
-    lines = text.split(b"\n")
-    if lines.pop().strip():
-        seen.bad_lines += 1
-    for line in lines:
-        if not line.startswith(_PREFIXES):
-            continue
-        seen.vllm_lines += 1
-        name = line[: line.find(b"{")] if b"{" in line else line.split(None, 1)[0]
-        if name in _CACHE_INFO:
-            seen.kv_tokens += _cache_tokens(line)
-            continue
-        if name.strip() not in _WANTED:
-            if b" " not in line and b"\t" not in line:
-                seen.bad_lines += 1  # cut before its value
-            continue
+    def lines(self, names: tuple[bytes, ...]) -> Iterator[bytes]:
+        """The whole lines that begin with any of `names`."""
+        for name in names:
+            yield from self._lines_of(name)
+
+    def _lines_of(self, name: bytes) -> Iterator[bytes]:
+        at = self.text.find(b"\n" + name)
+        while at >= 0:
+            end = self.text.find(b"\n", at + 1)
+            if end < 0:
+                break  # the last line, and cut
+            yield self.text[at + 1 : end]
+            at = self.text.find(b"\n" + name, end)
+
+    def _read(self, line: bytes, name: bytes, found: list[float]) -> None:
+        if line[len(name) : len(name) + 1] not in (b"{", b" ", b"\t"):
+            return  # a longer name, or cut behind it
         sample = _SAMPLE.fullmatch(line)
-        value = _number(sample[2]) if sample is not None else None
-        if sample is None or value is None:
-            seen.bad_lines += 1
-        else:
-            yield sample[1], value
+        value = None if sample is None else _number(sample[2])
+        if value is None:
+            self.bad_lines += b" " in line or b"\t" in line  # without any it is among the cut ones
+            return
+        self.is_named = True
+        if isfinite(value) and value >= 0:
+            found.append(value)
+
+    def cut_lines(self) -> int:
+        """How many lines of vLLM's end before their value, an unfinished last line included."""
+        cut = int(self.text.rpartition(b"\n")[2].strip() != b"")
+        # Of a good page every line has a blank, and only the blanks of a page are looked at one by one.
+        if b"\n\n" in self.text.translate(None, _ALL_BUT_BLANKS):
+            lines = self.text.split(b"\n")[:-1]
+            cut += sum(line.startswith(_PREFIXES) and not (b" " in line or b"\t" in line) for line in lines)
+        return cut
+
+    def has_vllm(self) -> bool:
+        """Any metric is vLLM's."""
+        return any(b"\n" + prefix in self.text for prefix in _PREFIXES)
 
 
 def _cache_tokens(line: bytes) -> float:
@@ -167,22 +186,19 @@ def _number(text: bytes) -> float | None:
         return None
 
 
-def _pick(values: dict[bytes, list[float]], names: tuple[bytes, ...]) -> list[float]:
-    return next((found for name in names if (found := values.get(name))), [])
-
-
 def _sum(values: list[float]) -> float | None:
     return sum(values) if values else None
 
 
-def _no_signal(text: bytes, values: dict[bytes, list[float]], seen: _Seen) -> NoLoadSignal:
-    if not text.strip():
+def _no_signal(page: _Page) -> NoLoadSignal:
+    text = page.text.strip()
+    if not text:
         return NoLoadSignal("empty", "the page is empty: is this the engine's /metrics?")
-    if text.lstrip()[:1] == b"<":
+    if text[:1] == b"<":
         return NoLoadSignal("html", "the page is HTML, not metrics: is there a login page or gateway in between?")
-    if any(name in values for name in (*_RUNNING, *_WAITING)):
+    if page.is_named:
         return NoLoadSignal("nan", "running and waiting requests are given, but not as numbers >= 0")
-    if seen.vllm_lines:
+    if page.has_vllm():
         return NoLoadSignal(
             "no_load_metrics", "vLLM's metrics are there, but no num_requests_running or num_requests_waiting"
         )

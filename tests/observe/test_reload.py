@@ -23,11 +23,6 @@ Observe = Callable[..., Observer]
 INTERVAL_S = 0.1
 
 
-def watch_tasks() -> Counter[str]:
-    names = (task.get_name() for task in asyncio.all_tasks() if not task.done())
-    return Counter(name for name in names if name.startswith("observe ") and name != "observe tick")
-
-
 def have_probed(upstreams: tuple[Upstream, ...], before: Counter[str], times: int) -> bool:
     return all(upstream.hits["/health"] >= before[upstream.url] + times for upstream in upstreams)
 
@@ -51,7 +46,7 @@ async def test_fc31_five_reloads_leave_one_prober_each(make_upstream: MakeUpstre
         observer.apply(generation)
         assert view_of(fleet, "eu/2").state is State.ADMITTING, "no flash of unknown"
     assert await observer.first_round(10)
-    assert watch_tasks() == {"observe eu/1": 1, "observe eu/2": 1, "observe eu/3": 1}
+    assert observer.watched == {"eu/1", "eu/2", "eu/3"}
     # The clock stands still, so nobody probes; each step of a bit over one interval lets every prober probe once.
     before = Counter({up.url: up.hits["/health"] for up in (one, two, three)})
     for step in range(1, 11):
@@ -70,7 +65,6 @@ async def test_fc31_removed_endpoints_are_left_alone(make_upstream: MakeUpstream
     assert await observer.first_round(10)
     fleet.configure([u2], HealthMarks())
     observer.apply(settings(u2))
-    await until(lambda: watch_tasks() == {"observe eu/2": 1})
     hits, others = sum(one.hits.values()), two.hits["/health"]
     await until(lambda: two.hits["/health"] > others + 5)
     assert sum(one.hits.values()) <= hits + 3, "at most what was on its way"
@@ -114,7 +108,6 @@ async def test_apply_before_start_and_stop_twice(make_upstream: MakeUpstream, co
         observer.start()
     await observer.stop()
     await observer.stop()
-    assert not watch_tasks()
     observer.start()
     assert await observer.first_round(10)
     await observer.stop()
@@ -137,19 +130,61 @@ async def test_the_fleet_ticks(observe: Observe) -> None:
     await until(lambda: fleet.ticks == [5.0])
 
 
-async def test_a_rhythm_can_be_called_forward() -> None:
+class Counting:
+    """Begins by counting, and is due again in an hour."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.begun = 0
+        self.rhythm = Rhythm(clock, self.begin)
+
+    def begin(self) -> None:
+        self.begun += 1
+        self.rhythm.due_in(3600)
+
+
+async def turns() -> None:
+    """Let the loop do what is due now."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_rhythm_begins_one_at_a_time_and_can_be_called_forward() -> None:
     clock = ManualClock()
-    rhythm = Rhythm(clock)
-    await rhythm.wait()
-    rhythm.due_in(3600)
-    waiting = asyncio.create_task(rhythm.wait())
-    await asyncio.sleep(0)
+    counting = Counting(clock)
+    rhythm = counting.rhythm
+    await turns()
+    assert counting.begun == 0, "not started"
+    rhythm.start()
+    await turns()
+    assert counting.begun == 1
+    rhythm.done()
     rhythm.no_later_than(7200)
-    await asyncio.sleep(0)
-    assert not waiting.done()
+    await turns()
+    assert counting.begun == 1
     rhythm.no_later_than(0)
-    async with asyncio.timeout(5):
-        await waiting
+    await turns()
+    assert counting.begun == 2
+    rhythm.no_later_than(0)
+    await turns()
+    assert counting.begun == 2, "one is out"
+    rhythm.done()
+    await turns()
+    assert counting.begun == 3
+    rhythm.done()
+    rhythm.stop()
+    rhythm.no_later_than(0)
+    clock.advance(1e6)
+    await turns()
+    assert counting.begun == 3
+
+
+async def test_long_waits_end_on_beats_and_short_ones_are_kept() -> None:
+    rhythms = [Rhythm(ManualClock(now_s), lambda: None) for now_s in (100.03, 99.98, 100.07)]
+    for rhythm in rhythms:
+        rhythm.due_in(2.0)
+    assert [round(rhythm._due_s, 6) for rhythm in rhythms] == [102.0, 102.0, 102.1]
+    rhythms[0].due_in(0.12)
+    assert round(rhythms[0]._due_s, 6) == 100.15
 
 
 def test_conditions_tell_changes_only() -> None:

@@ -182,6 +182,24 @@ def test_against_a_plain_model(steps: list[Step], late_s: float) -> None:
         assert item.deadline_s == NEVER_S, f"{i} was forgotten"
 
 
+def test_no_tick_while_nothing_is_watched() -> None:
+    loop, deadlines = ring()
+    loop.run_until(101)
+    assert loop.waiting == 0
+    loop.run_until(150.003)
+    item = Item(loop, deadlines, again=[2.5])
+    deadlines.arm(item, 150.2)
+    assert deadlines.now_s == 150.003, "whoever is watched from now on reads the time"
+    assert loop.waiting == 1
+    loop.run_until(154)
+    assert [round(call_s, 1) for call_s in item.calls] == [150.2, 152.7]
+    assert all(call_s <= due_s + 2 * TICK_S for call_s, due_s in zip(item.calls, (150.2, 152.74), strict=True))
+    assert loop.waiting == 0
+    deadlines.stop()
+    deadlines.arm(item, 154.1)
+    assert loop.waiting == 0, "it has been stopped"
+
+
 def test_a_finished_item_is_let_go() -> None:
     loop, deadlines = ring()
     for _ in range(100):
