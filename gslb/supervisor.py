@@ -25,6 +25,7 @@ from gslb.counters import Counters
 from gslb.proxy.generation import health_marks, routing_rules
 from gslb.proxy.handover import HANDSHAKE_S
 from gslb.routing.health import Outcome
+from gslb.routing.learn import Moments
 from gslb.routing.load import InFlight, guests_key
 from gslb.routing.router import Router
 from gslb.state import counts
@@ -147,7 +148,7 @@ class Supervisor(ControlPlane):
 
         Raises WorkerGone.
         """
-        worker = WorkerProcess(column, self._on_outcome)
+        worker = WorkerProcess(column, self._on_outcome, self._on_seen)
         try:
             await worker.spawn(self._environ, self._table.fd)
             async with self._configuring if alone else contextlib.nullcontext():
@@ -246,6 +247,10 @@ class Supervisor(ControlPlane):
         key = told["key"]
         if self.fleet.outcome(key, Outcome(told["outcome"]), told["now_s"], told["why"], told["count"]):
             self.observer.probe_now(key)
+
+    def _on_seen(self, seen: Told) -> None:
+        for key, numbers in seen.items():
+            self.fleet.learnt_elsewhere(key, Moments.from_told(numbers))
 
     async def synced(self) -> None:
         """Wait until the workers have done what they were told and have told their counts, two seconds at most."""

@@ -194,7 +194,8 @@ class Worker:
         """Tell the counts regularly, so that little is lost with a worker that is killed."""
         while True:
             await asyncio.sleep(_COUNTS_EVERY_S)
-            self._say("counts", counts=self._counts())
+            seen = {} if self._fleet is None else self._fleet.take_seen()
+            self._say("counts", counts=self._counts(), seen=seen)
 
     async def _drain(self, grace_s: float, hands_over: bool) -> None:
         if self._data is not None:

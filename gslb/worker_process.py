@@ -33,9 +33,10 @@ class WorkerGone(Exception):
 
 
 class WorkerProcess:
-    """A running worker. `column` is its place in the shared table; `counts` what it counted when it last told."""
+    """A running worker. `column` is its place in the shared table; `counts` what it counted when it last told.
+    `on_outcome` hears how attempts ended, `on_seen` what they taught."""
 
-    def __init__(self, column: int, on_outcome: Callable[[Told], None]) -> None:
+    def __init__(self, column: int, on_outcome: Callable[[Told], None], on_seen: Callable[[Told], None]) -> None:
         self.column = column
         self.pid = 0
         self.started_s = time.time()
@@ -44,6 +45,7 @@ class WorkerProcess:
         self.is_listening = False
         self.problems: list[str] = []
         self._on_outcome = on_outcome
+        self._on_seen = on_seen
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._is_up = asyncio.Event()
@@ -148,6 +150,8 @@ class WorkerProcess:
             self._is_up.set()
         elif what == "outcome":
             self._on_outcome(message)
+        elif what == "counts":
+            self._on_seen(message["seen"])
         elif what == "failed":
             self.problems = message["problems"]
             self._give_up()

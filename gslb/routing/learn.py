@@ -13,8 +13,13 @@ added up, and a request costs a few additions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gslb.routing.profiles import LONG_FROM_TOKENS
 from gslb.types import Endpoint, LoadSample
+
+Beliefs = tuple[float, float, float, float]
+"""base_ms, rate_ms, step_ms, slot_hold_ms of a `ServiceFit`."""
 
 PRIOR_WEIGHT = 8.0
 FORGET = 0.995
@@ -64,6 +69,28 @@ class Moments:
         self.holds += 1
         self.hold_ms += hold_ms
 
+    def add(self, other: Moments) -> None:
+        """Take in all of another's."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was observed."""
+        return not (self.count or self.holds)
+
+    def told(self) -> list[float]:
+        """The sums as numbers in a fixed order, for `from_told` in another process."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_told(cls, numbers: Sequence[float]) -> Moments:
+        """What `told` said. Raises ValueError when that is something else."""
+        moments = cls()
+        for name, number in zip(cls.__slots__, numbers, strict=True):
+            setattr(moments, name, number)
+        return moments
+
 
 class ServiceFit:
     """What is believed of one engine: `rate_ms` a unit of work, `base_ms`, `step_ms`, `slot_hold_ms`."""
@@ -85,6 +112,15 @@ class ServiceFit:
         """A reload: where it changed the priors, what was learnt from them starts anew."""
         if _priors(endpoint) != _priors(self._prior):
             self._begin(endpoint)
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """All of it, as another process can be told."""
+        return self.base_ms, self.rate_ms, self.step_ms, self.slot_hold_ms
+
+    def take_over(self, beliefs: Beliefs) -> None:
+        """Believe what another fit does, which sees more."""
+        self.base_ms, self.rate_ms, self.step_ms, self.slot_hold_ms = beliefs
 
     def without_outlier(self, work: float, wait_ms: float) -> float:
         """`wait_ms` for `work`, or the furthest from the line that is believed."""

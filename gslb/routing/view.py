@@ -14,7 +14,7 @@ from typing import Any
 
 from gslb.routing.ejection import Standing, may_be_lost, others_have_room
 from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, State
-from gslb.routing.learn import Moments, ServiceFit
+from gslb.routing.learn import Beliefs, Moments, ServiceFit
 from gslb.routing.load import InFlight, OwnLoad, guests_key
 from gslb.routing.progress import Progress, judge_progress, patience_s
 from gslb.types import Endpoint, ForcedState, LoadSample
@@ -117,7 +117,7 @@ class _Record:
     def learn(self) -> bool:
         """Take in what was seen since the last time; True when there was anything."""
         seen = self.seen
-        if not (seen.count or seen.holds):
+        if seen.is_empty:
             return False
         self.seen = Moments()
         self.fit.absorb(seen)
@@ -139,6 +139,8 @@ class Known:
     forced: ForcedState
     rtt_ms: float | None
     learnt_slots: int | None
+    usual_others: float
+    beliefs: Beliefs
 
 
 class FleetView:
@@ -275,6 +277,11 @@ class FleetView:
         if record := self._records.get(key):
             record.seen.answer(hold_ms)
 
+    def learnt_elsewhere(self, key: str, seen: Moments) -> None:
+        """First tokens and answers of `key` that another process has seen."""
+        if record := self._records.get(key):
+            record.seen.add(seen)
+
     def load_failed(self, key: str, why: str) -> None:
         """A scrape failed: the last sample stays and ages."""
         if record := self._records.get(key):
@@ -370,6 +377,7 @@ class FleetView:
         return Known(
             health.state, health.cause, health.reason, health.failed_requests, health.share, record.load,
             record.models, record.model_cards, record.forced, record.rtt_ms, record.learnt_slots,
+            record.usual_others, record.fit.beliefs,
         )  # fmt: skip
 
     def take_over(self, key: str, known: Known) -> None:
@@ -382,6 +390,8 @@ class FleetView:
         health.state, health.cause, health.reason = known.state, known.cause, known.reason
         health.failed_requests, health.share = known.failed_requests, known.share
         record.load, record.learnt_slots = known.load, known.learnt_slots
+        record.usual_others = known.usual_others
+        record.fit.take_over(known.beliefs)
         if record.endpoint.models is None:
             record.models, record.model_cards = known.models, known.model_cards
         record.forced, record.rtt_ms = known.forced, known.rtt_ms

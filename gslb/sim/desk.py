@@ -153,7 +153,12 @@ class Desk:
         if ticket is None:
             return False
         self._edge.send(
-            journey, decision.option.view.endpoint.key, now_s, decision.reason, decision.edge_ttft_ms, decision,
+            journey,
+            decision.option.view.endpoint.key,
+            now_s,
+            decision.reason,
+            decision.edge_ttft_ms,
+            decision,
             ticket,
         )
         return True

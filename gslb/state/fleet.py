@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from gslb.routing.health import Cause, HealthMarks, Outcome, State
+from gslb.routing.learn import Moments
 from gslb.routing.load import InFlight
 from gslb.routing.view import FleetView, Known
 from gslb.types import ForcedState, LoadSample
@@ -80,6 +81,16 @@ class FollowingView(FleetView):
         for key, outcome in list(self._untold):
             self._tell_counted(key, outcome)
 
+    def take_seen(self) -> dict[str, list[float]]:
+        """What first tokens and answers have taught since the last call, by endpoint key: the supervisor's to
+        learn from. Call once a second."""
+        told: dict[str, list[float]] = {}
+        for key, record in self._records.items():
+            if not record.seen.is_empty:
+                told[key] = record.seen.told()
+                record.seen = Moments()
+        return told
+
     def _tell_counted(self, key: str, outcome: Outcome) -> None:
         untold = self._untold.pop((key, outcome), None)
         if untold is not None:
@@ -101,6 +112,8 @@ def told_of(known: Known) -> dict[str, Any]:
         "forced": known.forced.value,
         "rtt_ms": known.rtt_ms,
         "learnt_slots": known.learnt_slots,
+        "usual_others": known.usual_others,
+        "beliefs": known.beliefs,
     }
 
 
@@ -124,4 +137,6 @@ def known_from(told: dict[str, Any]) -> Known:
         forced=ForcedState(told["forced"]),
         rtt_ms=told["rtt_ms"],
         learnt_slots=told["learnt_slots"],
+        usual_others=told["usual_others"],
+        beliefs=tuple(told["beliefs"]),
     )

@@ -208,11 +208,9 @@ class Rows:
                 continue
             if (unused := next(free_buckets if _is_bucket(key) else free, None)) is None:
                 raise TableFull(
-                    f"{len(wanted)} endpoints, tenants and rates, and {len(taken) - len(_OWN_ROWS)} counted "
-                    "already: "
-                    f"workers share {ROWS - len(_OWN_ROWS)} counts and {ROWS} rates. Wait for answers of removed "
-                    "endpoints to end, "
-                    "restart, or set `workers: 1`"
+                    f"{len(wanted)} endpoints, tenants, regions and rates, and {len(taken) - len(_OWN_ROWS)} "
+                    f"counted already: workers share {ROWS - len(_OWN_ROWS)} counts and {ROWS} rates. Wait for "
+                    "answers of removed endpoints to end, restart, or set `workers: 1`"
                 )
             rows[key] = unused
         return rows

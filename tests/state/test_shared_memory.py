@@ -226,10 +226,10 @@ def test_a_bucket_that_was_another_tenants_is_full(table: SharedTable) -> None:
 
 
 def test_rates_and_counts_have_rows_of_their_own(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "ROWS", 3)
+    monkeypatch.setattr(shared_memory, "ROWS", 4)
     rows = Rows(table)
-    buckets = [bucket_key(name, "tokens") for name in "xyz"]
+    buckets = [bucket_key(name, "tokens") for name in "wxyz"]
     rows.adopt(rows.assign(["a", "b", *buckets]))
-    assert set(rows.assign(buckets).values()) == {3, 4, 5}
+    assert set(rows.assign(buckets).values()) == {4, 5, 6, 7}
     with pytest.raises(TableFull, match="rates"):
-        rows.assign([*buckets, bucket_key("w", "tokens")])
+        rows.assign([*buckets, bucket_key("v", "tokens")])
