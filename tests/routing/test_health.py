@@ -412,6 +412,23 @@ class TestKeptForItsCapacity:
         break_requests(machine, 1, 1.0)
         assert machine.state.value == "ejected"
 
+    def test_the_fleet_is_asked_once_a_second(self) -> None:
+        asked: list[float] = []
+
+        def may_eject(now_s: float, _is_for_fullness: bool) -> bool:
+            asked.append(now_s)
+            return False
+
+        machine = HealthMachine(MARKS, may_eject=may_eject)
+        for tenth in range(30):
+            machine.observe(Outcome.BROKEN, tenth / 10, "reset")
+        assert asked == [0.2, 1.2, 2.2]
+
+    def test_that_it_may_not_go_for_being_full_says_nothing_of_being_ill(self) -> None:
+        machine = HealthMachine(MARKS, may_eject=lambda _now_s, is_for_fullness: not is_for_fullness)
+        end(machine, "f" * 20 + "eee")
+        assert machine.state is State.EJECTED
+
     def test_probes_ask_nobody(self) -> None:
         machine = machine_in("kept")
         fail_probes(machine, 3, 2.0)
