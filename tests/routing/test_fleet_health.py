@@ -1,4 +1,4 @@
-"""What binds the health of endpoints to each other, and to their counters: nodes, capacity, progress, slow start."""
+"""What binds the health of endpoints: nodes, capacity, token counters, and how slowly they come back."""
 
 from __future__ import annotations
 
