@@ -19,20 +19,19 @@ Probes are bound by neither: who does not answer `/health` serves nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from gslb.routing.success_ratio import Ends, together
+from gslb.routing.success_ratio import RecentEnds, together
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """One endpoint not closed by hand. `slots` None: not known. `is_live`: neither ejected nor on trial."""
 
     key: str
     models: frozenset[str]
     slots: int | None
     is_live: bool
-    ends: Ends
+    recent: RecentEnds
 
 
 def may_be_lost(key: str, fleet: Sequence[Standing], kept_capacity: float) -> bool:
@@ -61,10 +60,10 @@ def _leaves_enough(
     return not others or live >= kept_capacity * (own + others)
 
 
-def others_have_room(key: str, fleet: Sequence[Standing], min_success: float) -> bool:
+def others_have_room(key: str, fleet: Sequence[Standing], now_s: float, min_success: float) -> bool:
     """True when those live beside `key` that serve a model of its own serve at least `min_success` of what they
     are asked; False when there are none, or nobody asked them."""
     models = next((standing.models for standing in fleet if standing.key == key), frozenset())
-    others = (s.ends for s in fleet if s.key != key and s.is_live and not models.isdisjoint(s.models))
-    ends = together(others)
+    others = (one for one in fleet if one.key != key and one.is_live and not models.isdisjoint(one.models))
+    ends = together(one.recent.within(now_s) for one in others)
     return ends.good > 0 and ends.good >= min_success * ends.total

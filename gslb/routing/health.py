@@ -95,6 +95,8 @@ LAST_RESORT = SUSPICION[State.EJECTED]
 _MAX_EJECTION_FACTOR = 8
 _MOST_JITTER = 0.25
 _LEAST_SHARE = 0.1
+_ASK_AGAIN_S = 1.0
+"""How long a refusal by the fleet holds: in an overload every answer would ask all endpoints anew."""
 
 MayEject = Callable[[float, bool], bool]
 """(now_s, is_for_fullness) -> may traffic eject this endpoint, as far as the rest of the fleet is concerned?"""
@@ -123,9 +125,9 @@ class HealthMachine:
     state, or another cause of the same one."""
 
     __slots__ = (
-        "_dice", "_factor", "_is_new", "_marks", "_may_eject", "_out_s", "_returned_s", "_still_until_s", "cause",
-        "failed_probes", "failed_requests", "good_probes", "last_success_s", "reason", "recent", "share", "state",
-        "until_s",
+        "_denied_until_s", "_dice", "_factor", "_is_new", "_marks", "_may_eject", "_out_s", "_returned_s",
+        "_still_until_s", "cause", "failed_probes", "failed_requests", "good_probes", "last_success_s", "reason",
+        "recent", "share", "state", "until_s",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +154,7 @@ class HealthMachine:
         self.share = 1.0
         self.recent = RecentEnds(marks.ratio_window_s)
         self._factor = 1
+        self._denied_until_s = [float("-inf"), float("-inf")]
         self._out_s = 0.0
         self._returned_s = self._still_until_s = float("-inf")
 
@@ -281,8 +284,10 @@ class HealthMachine:
 
     def _condemn(self, now_s: float, cause: Cause, why: str, *, is_for_fullness: bool = False) -> bool:
         """Eject it if the fleet can bear that; else suspect it, unless it is only full."""
-        if self._may_eject(now_s, is_for_fullness):
-            return self._eject(now_s, cause, why)
+        if now_s >= self._denied_until_s[is_for_fullness]:
+            if self._may_eject(now_s, is_for_fullness):
+                return self._eject(now_s, cause, why)
+            self._denied_until_s[is_for_fullness] = now_s + _ASK_AGAIN_S
         if is_for_fullness:
             return False
         self.until_s = now_s + self._marks.ejection_s

@@ -348,19 +348,19 @@ class FleetView:
 
     def _machine(self, key: str) -> HealthMachine:
         def may_eject(now_s: float, is_for_fullness: bool) -> bool:
-            fleet = self._standings(now_s)
-            if is_for_fullness and not others_have_room(key, fleet, self._marks.min_success):
+            fleet = self._standings()
+            if is_for_fullness and not others_have_room(key, fleet, now_s, self._marks.min_success):
                 return False
             return may_be_lost(key, fleet, self._marks.kept_capacity)
 
         is_new = self._generation > 0
         return HealthMachine(self._marks, self._dice, may_eject, is_new=is_new)
 
-    def _standings(self, now_s: float) -> list[Standing]:
+    def _standings(self) -> list[Standing]:
         return [
             Standing(
                 key, record.models or frozenset(), record.slots,
-                record.health.state not in (State.EJECTED, State.PROBING), record.health.recent.within(now_s),
+                record.health.state not in (State.EJECTED, State.PROBING), record.health.recent,
             )
             for key, record in self._records.items()
             if record.forced is ForcedState.NONE

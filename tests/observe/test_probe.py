@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import pytest
 from aiohttp import web
 
 from gslb.counters import Counters
 from gslb.geo.rtt_prior import rtt_prior_ms
+from gslb.observe.fetch import Answer, Fetcher, FetchFailed, Target
 from gslb.observe.observer import Observer
+from gslb.observe.watch import Assignment, EndpointWatch, Instruments
 from gslb.routing.health import HealthMarks, State
 from gslb.routing.view import FleetView
 from gslb.types import LoadSample
@@ -87,6 +90,29 @@ async def test_a_dead_port_is_a_connect_error(make_upstream: MakeUpstream, obser
     assert await observer.first_round(10), "a failure is an answer too"
     await until(lambda: view_of(fleet, "eu/1").state is State.EJECTED)
     assert "no connection" in view_of(fleet, "eu/1").reason
+
+
+@pytest.mark.parametrize(("reason", "due_s"), [("connect_error", [0.5, 0.5, 2.0]), ("timeout", [2.0, 2.0, 2.0])])
+async def test_a_refused_probe_is_repeated_soon_until_it_has_ejected(reason: str, due_s: list[float]) -> None:
+    """Nobody is there to be given time, as somebody slow is. A dead endpoint is not asked so often for ever."""
+
+    class Failing(Fetcher):
+        async def get(self, *_args: object) -> Answer:
+            raise FetchFailed(reason, "no connection")
+
+    one = endpoint("eu/1", "http://127.0.0.1:1")
+    fleet = fleet_of(one)
+    generation = settings(one, interval="2s", timeout="1s")
+    assignment = Assignment(one, Target(one.url), generation.config.health, None)
+    watch = EndpointWatch(assignment, Instruments(fleet, Counters(), lambda: 0.0, Random(1), Failing()))
+    rhythm = watch._rhythms["probe"]
+    found = []
+    for _ in range(3):
+        rhythm.due_in(2.0)
+        await watch._probe()
+        found.append(rhythm._due_s)
+    assert view_of(fleet, "eu/1").state is State.EJECTED
+    assert found == due_s
 
 
 async def test_not_http_is_a_protocol_error(observe: Observe, counters: Counters) -> None:

@@ -6,13 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gslb.routing.ejection import Standing, may_be_lost, others_have_room
-from gslb.routing.success_ratio import Ends
+from gslb.routing.success_ratio import Ends, RecentEnds
 
 
 def standing(
     key: str, slots: int | None = 10, *, is_live: bool = True, models: str = "m", ends: Ends | None = None
 ) -> Standing:
-    return Standing(key, frozenset(models), slots, is_live, ends or Ends())
+    recent = RecentEnds(30.0)
+    if ends is not None:
+        recent.add(0.0, ends.good, ends.bad, ends.full)
+    return Standing(key, frozenset(models), slots, is_live, recent)
 
 
 def test_of_two_equals_one_may_go() -> None:
@@ -56,12 +59,13 @@ def test_no_share_to_be_kept_is_no_cap() -> None:
 
 def test_a_full_endpoint_goes_only_while_others_serve() -> None:
     full, well = Ends(5, 0, 15), Ends(18, 1, 1)
-    assert others_have_room("a", [standing("a", ends=full), standing("b", ends=well)], 0.5)
-    assert not others_have_room("a", [standing("a", ends=full), standing("b", ends=full)], 0.5)
-    assert not others_have_room("a", [standing("a", ends=full), standing("b", ends=well, is_live=False)], 0.5)
-    assert not others_have_room("a", [standing("a", ends=full), standing("b", ends=well, models="n")], 0.5)
-    assert not others_have_room("a", [standing("a", ends=full)], 0.5)
-    assert not others_have_room("a", [standing("a", ends=full), standing("b")], 0.5), "nobody asked it"
+    assert others_have_room("a", [standing("a", ends=full), standing("b", ends=well)], 1.0, 0.5)
+    assert not others_have_room("a", [standing("a", ends=full), standing("b", ends=full)], 1.0, 0.5)
+    assert not others_have_room("a", [standing("a", ends=full), standing("b", ends=well, is_live=False)], 1.0, 0.5)
+    assert not others_have_room("a", [standing("a", ends=full), standing("b", ends=well, models="n")], 1.0, 0.5)
+    assert not others_have_room("a", [standing("a", ends=full)], 1.0, 0.5)
+    assert not others_have_room("a", [standing("a", ends=full), standing("b")], 1.0, 0.5), "nobody asked it"
+    assert not others_have_room("a", [standing("a", ends=full), standing("b", ends=well)], 99.0, 0.5), "long ago"
 
 
 SLOTS = st.one_of(st.none(), st.integers(1, 100))
