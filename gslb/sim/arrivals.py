@@ -23,7 +23,9 @@ Gaps = Callable[[Random], float]
 """Draws the gap between two arrivals, 1 on average."""
 
 _LEAD_SPANS = 6.0
-"""Conversations begin so many mean spans before the run, so that it starts in the middle of things."""
+"""Conversations begin so many mean spans before the run, so that it starts in the middle of things..."""
+_RAMP_SPANS = 1.0
+"""...and come in one after another for so long: all at once would find every cache cold, and not recover."""
 _SAMPLED = 3000
 _MOST_BLOCKS = 1 << 20
 _MOST_CONVERSATIONS = 1 << 40
@@ -110,8 +112,13 @@ class Talk:
         return self.turns * (self.think_s + self.answer.mean * self.token_s)
 
 
+_Due = tuple[float, int, Ask, Iterator[Ask]]
+"""A conversation's next turn: when, its number, the request, and all after it."""
+
+
 def conversations(demand: Demand, talk: Talk, dice: Random) -> Iterator[Ask]:
-    """Requests of conversations. Some are in the middle of theirs when the run begins."""
+    """Requests of conversations. Some are in the middle of theirs when the run begins; they come in during its
+    first `talk.span_s`, in which the rate grows to `rate_per_s`."""
     mean_turns = len(typical_lengths(talk)) / _SAMPLED
     count = len(demand.crowds)
     streams = [
@@ -124,26 +131,37 @@ def conversations(demand: Demand, talk: Talk, dice: Random) -> Iterator[Ask]:
 def _conversations_of(
     crowd: Crowd, numbers: range, mean_turns: float, demand: Demand, talk: Talk, dice: Random
 ) -> Iterator[Ask]:
-    due: list[tuple[float, int, Ask, Iterator[Ask]]] = []
+    due: list[_Due] = []
     start_s, end_s = -_LEAD_SPANS * talk.span_s, demand.duration_s
     starts = arrivals(crowd, start_s, end_s, demand.rate_per_s / mean_turns, poisson_gaps, dice)
     for number, (at_s, phase) in zip(numbers, starts, strict=False):
         yield from _turns_until(at_s, due)
         client = crowd.pick(phase, dice.random())
         turns = _turns(number, client, at_s, demand.budget_ms, talk, dice)
-        heappush(due, (at_s, number, next(turns), turns))
+        if at_s < 0:
+            turns = _joining(turns, dice.random() * _RAMP_SPANS * talk.span_s)
+        _schedule(turns, number, due)
     yield from _turns_until(end_s, due)
 
 
-def _turns_until(end_s: float, due: list[tuple[float, int, Ask, Iterator[Ask]]]) -> Iterator[Ask]:
-    """What falls due before `end_s`, in order, without what lies before the run."""
+def _joining(turns: Iterator[Ask], from_s: float) -> Iterator[Ask]:
+    """The turns of a conversation that is seen only from `from_s` on."""
+    return (ask for ask in turns if ask.at_s >= from_s)
+
+
+def _schedule(turns: Iterator[Ask], number: int, due: list[_Due]) -> None:
+    """Put in the next turn of a conversation, if it has one."""
+    ask = next(turns, None)
+    if ask is not None:
+        heappush(due, (ask.at_s, number, ask, turns))
+
+
+def _turns_until(end_s: float, due: list[_Due]) -> Iterator[Ask]:
+    """What falls due before `end_s`, in order."""
     while due and due[0][0] < end_s:
-        at_s, number, ask, turns = heappop(due)
-        if at_s >= 0:
-            yield ask
-        following = next(turns, None)
-        if following is not None:
-            heappush(due, (following.at_s, number, following, turns))
+        _, number, ask, turns = heappop(due)
+        yield ask
+        _schedule(turns, number, due)
 
 
 def _turns(number: int, client: Client, at_s: float, budget_ms: float, talk: Talk, dice: Random) -> Iterator[Ask]:

@@ -165,11 +165,14 @@ def test_blocks_are_whole_and_shared_only_in_the_system_prompt() -> None:
     assert all(block < 0 for block in shared)
 
 
-def test_the_rate_holds_from_the_first_second_on() -> None:
+def test_the_rate_is_reached_when_a_conversation_would_be_over() -> None:
+    assert TALK.span_s == 44
     quarters = Counter(
         int(ask.at_s / 50) for seed in range(5) for asks in talks_of(seed, rate=100).values() for ask in asks
     )
-    assert all(quarters[quarter] == pytest.approx(25_000, rel=0.07) for quarter in range(4))
+    assert all(quarters[quarter] == pytest.approx(25_000, rel=0.07) for quarter in (1, 2, 3))
+    first = Counter(int(ask.at_s / 10) for seed in range(5) for asks in talks_of(seed).values() for ask in asks)
+    assert first[0] < 0.5 * first[10] < first[2] < 0.9 * first[10]
 
 
 def test_typical_lengths_are_those_of_the_requests() -> None:
