@@ -90,25 +90,25 @@ def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
     return NoRoom(home, least_ms, drain_per_s)
 
 
-def refuse_waiting(home: str, wait_s: float) -> Refusal:
+def refuse_waiting(wait_s: float, home: str) -> Refusal:
     """Nobody has room and the request may not wait here (any longer): in `wait_s` it would be its turn."""
     message = "every endpoint that may serve this request is full"
     return Refusal("saturated", message, retry_after_s=max(1.0, wait_s), home=home)
 
 
-def refuse_hopeless(no_room: NoRoom, wait_s: float, budget_ms: float, longest_s: float) -> Refusal:
-    """Held, it would be its turn in `wait_s`, which is too late for its budget.
+def refuse_hopeless(wait_s: float, needs_ms: float, budget_ms: float, longest_s: float, home: str) -> Refusal:
+    """Held, it would be its turn in `wait_s`, and its first token then takes `needs_ms`: too late for its budget.
 
     It would have been in time behind a line that is shorter by the excess; or never, and then the best it can do
     is to come when there is room. After `longest_s` nobody waits any more who waits now.
     """
-    needed_ms = wait_s * 1000 + no_room.least_ms
+    needed_ms = wait_s * 1000 + needs_ms
     return Refusal(
         "latency_budget_unreachable",
         f"every endpoint that may serve this request is full: the first token would take about {needed_ms:.0f} "
         f"ms, the budget is {budget_ms:.0f} ms",
         retry_after_s=max(1.0, min(wait_s, (needed_ms - budget_ms) / 1000, longest_s)),
-        home=no_room.home,
+        home=home,
     )
 
 

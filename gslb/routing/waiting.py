@@ -24,15 +24,15 @@ _BELIEF_S = 2.0
 class Held:
     """One request that waits. Times in monotonic seconds.
 
-    `cookie` is the holder's own. `due_s` is the last moment at which its first token could still make the budget
-    if it were placed then (inf without budget), `gives_up_s` when it is refused whatever happens, `priority` the
-    class it stands in now (ageing raises it), `cost` what its being served counts for its tenant. `ends_s` and
-    `ages_s` are the queue's: when it is refused, when it rises.
+    `cookie` is the holder's own. `needs_ms` is what its first token takes once it is placed, with some doubt,
+    `due_s` the last moment at which that still makes the budget (inf without one), `gives_up_s` when it is refused
+    whatever happens, `priority` the class it stands in now (ageing raises it), `cost` what its being served counts
+    for its tenant. `ends_s` and `ages_s` are the queue's: when it is refused, when it rises.
     """
 
     __slots__ = (
         "ages_s", "arrived_s", "cookie", "cost", "due_s", "ends_s", "facts", "gives_up_s", "group", "is_late",
-        "is_waiting", "no_room", "number", "priority",
+        "is_waiting", "needs_ms", "no_room", "number", "priority",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,7 @@ class Held:
         group: Hashable,
         cookie: object,
         no_room: NoRoom,
+        needs_ms: float,
         arrived_s: float,
         gives_up_s: float,
         number: int,
@@ -50,11 +51,12 @@ class Held:
         self.group = group
         self.cookie = cookie
         self.no_room = no_room
+        self.needs_ms = needs_ms
         self.arrived_s = self.ages_s = arrived_s
         self.gives_up_s = self.ends_s = gives_up_s
         self.due_s = inf
         if facts.budget_ms is not None:
-            self.due_s = arrived_s + (facts.budget_ms - no_room.least_ms) / 1000
+            self.due_s = arrived_s + (facts.budget_ms - needs_ms) / 1000
         self.number = number
         self.cost = cost
         self.priority = facts.priority
@@ -108,6 +110,11 @@ class Line:
 
 def _key(entry: tuple[float, int, Held]) -> float:
     return entry[0]
+
+
+def is_due(held: Held) -> tuple[float, int]:
+    """When `held` is due, as a key: equals in order of arrival."""
+    return held.order_s, held.number
 
 
 class Band:
@@ -167,11 +174,12 @@ class Band:
 class Class:
     """The requests of one priority class of one group."""
 
-    __slots__ = ("in_time", "late")
+    __slots__ = ("bands", "in_time", "late")
 
     def __init__(self) -> None:
         self.in_time = Band()
         self.late = Band()
+        self.bands = (self.in_time, self.late)
 
     @property
     def count(self) -> int:
@@ -195,6 +203,12 @@ class Class:
             held.is_late = True
             self.late.add(held, had)
         return self.late.first(had)
+
+    def last_late(self, now_s: float, had: Mapping[str, float]) -> Held | None:
+        """The last of those known to be late; None when none is."""
+        self.first(now_s, had)
+        lasts = [last for lane in self.late.lanes.values() if (last := lane.last()) is not None]
+        return max(lasts, key=is_due, default=None)
 
 
 class Group:

@@ -25,6 +25,8 @@ NO = Refusal("no_healthy_region", "gone")
 
 
 def queue(**rules: Any) -> HoldQueue:
+    """A queue that trusts predictions, unless told otherwise."""
+    rules.setdefault("doubt", 0.0)
     return HoldQueue(HoldRules(**rules))
 
 
@@ -271,6 +273,10 @@ class TestEnds:
         assert (held.gives_up_s, line.next_due_s()) == (2.0, 2.0)
         assert ended(line, 2.0) == [("a", "saturated")]
 
+    def test_predictions_are_doubted(self) -> None:
+        line = HoldQueue(HoldRules(refuses_late=True))
+        assert hold(line, "a", budget_ms=1000).due_s == pytest.approx(1.0 - 0.125)
+
     def test_who_has_left_is_not_let_go(self) -> None:
         line = queue()
         first, second = hold(line, "a"), hold(line, "b")
@@ -326,6 +332,17 @@ class TestBounds:
         assert refuse(line, tenant="few").code == "saturated", "they are equal now"
         assert sorted(ended(line, 0.0)) == [(2, "saturated"), (3, "saturated")]
         assert len(line) == 4
+
+    def test_a_late_one_gives_way_to_one_that_is_not(self) -> None:
+        line = queue(max_requests=3)
+        hold(line, "a", budget_ms=300)
+        hold(line, "b", budget_ms=400)
+        hold(line, "c", budget_ms=5000)
+        hold(line, "d", 1.0, budget_ms=2000)
+        assert ended(line, 1.0) == [("b", "saturated")]
+        assert refuse(line, 1.0, budget_ms=50).code == "saturated", "itself late"
+        hold(line, "e", 1.0)
+        assert let_go(line, 9, 1.0) == ["d", "c", "e"]
 
     def test_displaced_and_gone_is_told_nothing(self) -> None:
         line = queue(max_requests=1)
