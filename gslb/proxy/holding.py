@@ -18,6 +18,7 @@ from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING, Protocol, cast
 
+from gslb.config.schema_fleet import Routing
 from gslb.config.settings import Settings
 from gslb.proxy.first_endpoint import take_turn
 from gslb.routing.hold import Held, HoldQueue, HoldRules
@@ -37,7 +38,11 @@ _MOST_AT_ONCE = 64
 
 def hold_rules(settings: Settings, processes: int) -> HoldRules:
     """The queue's bounds from the configuration, for one of `processes` that share the edge's."""
-    routing = settings.config.routing
+    return hold_of(settings.config.routing, processes)
+
+
+def hold_of(routing: Routing, processes: int) -> HoldRules:
+    """The same from the configuration's `routing` alone."""
     return HoldRules(
         max_requests=ceil(routing.hold.max_requests / processes),
         max_wait_s=routing.hold.max_wait,

@@ -15,6 +15,7 @@ from gslb.geo.atlas import metros
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.geo.rtt_table import round_trip_ms
 from gslb.proxy.generation import marks_of, rules_of
+from gslb.proxy.holding import hold_of
 from gslb.routing.profiles import PROFILES
 from gslb.routing.rules import RoutingRules
 from gslb.sim.arrivals import (
@@ -68,6 +69,7 @@ def setting_of(checked: CheckedScenario, trace: Path | None = None, of_capacity:
         signal_age_s=scenario.signal_age,
         probe_interval_s=checked.health.interval,
         rules=rules_for(checked, checked.routing.policy),
+        hold=hold_of(checked.routing, 1),
         marks=marks_of(checked.health),
         faults=_faults(checked),
         max_attempts=checked.routing.failover.max_attempts,
