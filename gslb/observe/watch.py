@@ -237,7 +237,7 @@ class EndpointWatch:
         self.rtt.observe(rtt_ms)
         blended_ms = self.rtt.ewma_ms if edge is None else self.rtt.blended_ms(rtt_prior_ms(edge, region.place))
         if blended_ms is not None:
-            self._instruments.fleet.rtt_measured(self._key, blended_ms)
+            self._instruments.fleet.rtt_measured(self._key, blended_ms, orders=edge is not None)
 
     def _problem(self, topic: str, label: str, text: str) -> None:
         if self._conditions.is_new(topic, label, text):

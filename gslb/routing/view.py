@@ -298,15 +298,16 @@ class FleetView:
             record.models = models
             self._publish(record, roster=True)
 
-    def rtt_measured(self, key: str, blended_ms: float) -> None:
-        """The blended round trip edge -> `key`. Small moves are not worth a new roster."""
+    def rtt_measured(self, key: str, blended_ms: float, *, orders: bool = True) -> None:
+        """The blended round trip edge -> `key`. Small moves are not worth a new roster; nor is any where it does
+        not order endpoints, as at an edge that stands nowhere."""
         record = self._records.get(key)
         if record is None:
             return
         before = record.rtt_ms
         if before is None or abs(blended_ms - before) > max(2.0, 0.05 * before):
             record.rtt_ms = blended_ms
-            self._publish(record, roster=True)
+            self._publish(record, roster=orders)
 
     def force(self, key: str, forced: ForcedState) -> bool:
         """The operator's hand on `key`. False when there is no such endpoint."""

@@ -6,14 +6,9 @@ Field cases: FC-12 (e: the client leaves while it waits), FC-34, FC-39 (one wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from math import ceil
 from typing import Any
-from unittest.mock import patch
 
-import pytest
-
-from gslb.proxy.admission import Admitted, admit
 from tests.support.edge import ADMIN_TOKEN, RunningEdge, config_of
 from tests.support.raw_client import FIN, Answer, RawClient, chat, request, until
 from tests.support.raw_upstream import DONE, GOOD, LAST, SSE_HEAD, RawUpstream, Script, answer, chunk, event
@@ -199,42 +194,26 @@ async def test_the_late_come_last_and_are_served(edge: MakeEdge, upstream: MakeU
     assert gates.order(one) == ["first", "soon", "patient", "none", "late"]
 
 
-@pytest.fixture
-def reads_priority() -> Iterator[None]:
-    """Whatever else reads it: the class of a request is what `x-gslb-priority` says."""
-
-    def admitted(*args: Any) -> Admitted:
-        found = admit(*args)
-        assert found.facts is not None
-        found.facts.priority = int(args[0].first(b"x-gslb-priority") or 0)
-        return found
-
-    with patch("gslb.proxy.exchange.admit", admitted):
-        yield
-
-
-@pytest.mark.usefixtures("reads_priority")
 async def test_higher_classes_first(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one, gates = await gated(upstream)
     running = await edge({"eu": [full_at(one)]})
     await fill(running, one)
-    waiting = [await hold(running, name, ("x-gslb-priority", name)) for name in ("0", "-1", "2", "1")]
-    for count in range(2, 6):
+    waiting = [await hold(running, name, ("x-gslb-priority", name)) for name in ("normal", "low", "high")]
+    for count in range(2, 5):
         gates.give()
         await until(lambda: len(one.requests) == count)  # noqa: B023
     gates.give()
     for client, found in waiting:
         await client.whole(found)
-    assert gates.order(one) == ["first", "2", "1", "0", "-1"]
+    assert gates.order(one) == ["first", "high", "normal", "low"]
 
 
-@pytest.mark.usefixtures("reads_priority")
 async def test_a_full_queue_makes_way_for_a_higher_class(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one, gates = await gated(upstream)
     running = await edge({"eu": [full_at(one)]}, routing={"hold": {"max_requests": 1}})
     await fill(running, one)
     client, given_way = await hold(running, "low")
-    high, found = await send(running, "high", ("x-gslb-priority", "1"))
+    high, found = await send(running, "high", ("x-gslb-priority", "high"))
     await client.whole(given_way)
     assert (given_way.status, given_way.error["code"]) == (503, "saturated")
     assert record_of(running, status=503)["held_ms"] > 0

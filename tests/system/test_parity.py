@@ -109,7 +109,8 @@ async def test_live_decisions_are_decided_again(tmp_path: Path, mock: MakeMock) 
         busy.set()
         await faults
         for one in mocks[:2]:
-            one.set_faults(Fault(refuse=True))
+            one.set_faults(Fault(refuse=True, health_status=500))
+        await until(lambda: any('"do":"probe_failed"' in line for line in lines), "a probe to fail")
         await load(6, 6, explains=True)
         answer = await running.admin("/api/v1/drain", method="POST", body=b'{"target": "us"}', token=ADMIN_TOKEN)
         assert answer.status == 200
