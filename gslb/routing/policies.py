@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from gslb.routing.predict import Option
+from gslb.routing.rendezvous import rendezvous, rendezvous_key
 from gslb.routing.slate import Slate
 
 Policy = Callable[[Slate], Option | None]
@@ -35,7 +36,7 @@ def ttft(slate: Slate) -> Option | None:
     """Least predicted milliseconds among those with room; near-equals by chance; foreign regions by gate."""
     if slate.rules.objective == "cost":
         return _cheapest_in_time(slate)
-    choice = _one_of_front(slate)
+    choice = None if slate.has_cached else _one_of_front(slate)
     if choice is not None:
         return choice
     near, gated = _nearly_best(slate, through_shut_gates=False)
@@ -101,7 +102,8 @@ def _lighter_known(near: Sequence[Option], slate: Slate) -> Option:
     """One of near-equals. Those whose load nobody has told lately come after the others (FC-24): an old or
     absent number must not win by looking like zero."""
     known = [option for option in near if slate.is_known(option)]
-    return lighter_of_two(known or near, slate.dice)
+    key = rendezvous_key(slate.facts)
+    return lighter_of_two(known or near, slate.dice) if key is None else rendezvous(key, known or near)
 
 
 def _in_time(choice: Option, slate: Slate) -> Option:

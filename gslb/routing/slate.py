@@ -122,6 +122,11 @@ class Slate:
             work = prefill_work(self.facts.prompt_tokens, cached_tokens)
         return predict(view, entry.network_ms, entry.tax_ms, work, self._now_s, self.rules.stale_after_s)
 
+    @property
+    def has_cached(self) -> bool:
+        """Something of the prompt is likely cached somewhere."""
+        return self._cached is not None
+
     def is_known(self, option: Option) -> bool:
         """False when nobody has told this endpoint's load lately."""
         return option.view.at_s >= self._now_s - self.rules.stale_after_s

@@ -125,13 +125,18 @@ class Desk:
             engine_ms = (now_s - attempt.sent_s) * 1000 - (option.view.rtt_ms or 0.0)
             self.fleet.first_token_seen(key, option.ahead + option.work, engine_ms - option.steps_ms)
         if self.affinity is not None:
-            self.affinity.prefilled(key, attempt.journey.facts, now_s)
+            attempt.expected_cached = self.affinity.prefilled(key, attempt.journey.facts, now_s)
 
     def ended(self, attempt: Attempt, outcome: Outcome, now_s: float, why: str) -> None:
         """Tell the fleet view how it went."""
         key = attempt.site.key
         if outcome is Outcome.SUCCESS:
             self.fleet.answer_seen(key, (now_s - attempt.sent_s) * 1000)
+            if self.affinity is not None and attempt.sequence is not None:
+                self.affinity.answered(
+                    key, attempt.journey.facts, attempt.expected_cached, attempt.sequence.prompt_tokens,
+                    attempt.journey.ask.output_tokens, attempt.sequence.cached_tokens, now_s,
+                )  # fmt: skip
         if self.fleet.outcome(key, outcome, now_s, why):
             self._on_doubt(key, now_s)
         self.release(now_s)

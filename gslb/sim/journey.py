@@ -77,7 +77,7 @@ class Attempt(Sequence):
     """
 
     __slots__ = (
-        "decision", "first_s", "is_committed", "is_over", "is_received", "journey", "leg_s", "predicted_ms",
+        "decision", "expected_cached", "first_s", "is_committed", "is_over", "is_received", "journey", "leg_s", "predicted_ms",
         "reason", "sent_s", "site", "ticket",
     )  # fmt: skip
 
@@ -103,6 +103,8 @@ class Attempt(Sequence):
         self.decision = decision
         self.ticket = ticket
         self.first_s: float | None = None
+        self.expected_cached = 0
+        """Tokens of the prompt that should have been cached there."""
         self.is_received = False
         """The engine has it."""
         self.is_committed = False

@@ -21,6 +21,7 @@ from gslb.config.load import check_text
 from gslb.config.settings import Settings
 from gslb.counters import Counters
 from gslb.policy.quota import ConcurrencyLimit, ConnectionLimit
+from gslb.policy.rate import RateLimit
 from gslb.proxy.client import ClientConnection
 from gslb.proxy.deadlines import Deadlines
 from gslb.proxy.exchange import Exchange
@@ -231,8 +232,8 @@ class World:
         self.body_budget = BodyBudget(settings.config.limits.buffered_bytes)
         self.door = Door(
             loop, self.fleet, counters, cast(Any, log), self.deadlines, lambda: 1e9, lambda key: None,
-            ConcurrencyLimit(counters.tenant_running), ConnectionLimit(), self.body_budget, OwnLoad(),
-            Holding(loop),
+            ConcurrencyLimit(counters.tenant_running), RateLimit(), ConnectionLimit(), self.body_budget, OwnLoad(),
+            Holding(loop), Affinity(),
         )  # fmt: skip
         self.pools = {endpoint.key: Pool(self, endpoint.url) for endpoint in settings.endpoints}
         self.door.holding.queue.rules = hold_rules(settings, 1)

@@ -15,7 +15,6 @@ import orjson
 
 from gslb.errors import ApiError
 from gslb.proxy.failure import ends_in_error
-from gslb.proxy.pool import EndpointPool
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.wire.http1 import RequestHead, client_head, upstream_head
 from gslb.wire.openai import read_json_facts, read_multipart_facts, replace_model
@@ -151,11 +150,11 @@ def _heard_after(before: bytes, raw: bytes) -> object:
     first, second = Line(), Line()
     first.ask()
     first.receive([before])
-    connection = second.connection = UpstreamConnection(cast(EndpointPool, first.pool))
+    connection = second.connection = UpstreamConnection(first.pool)
     connection.connection_made(cast(asyncio.Transport, second.transport))
     waiter = second.ask()
     second.receive([raw])
-    is_kept = connection in first.pool.returned and not second.transport.is_aborted
+    is_kept = connection in first.returned and not second.transport.is_aborted
     second.close()
     head = waiter.head
     told = client_head(head, b"", is_http10=False, close=False) if head and waiter.end == "complete" else b""

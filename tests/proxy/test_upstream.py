@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.wire.http1 import ResponseHead
-from gslb.wire.known_answer import KnownAnswer
 
 
 class Transport:
@@ -42,24 +42,6 @@ class Transport:
 
     def resume_reading(self) -> None:
         self.is_paused = False
-
-
-class Pool:
-    """What an upstream connection needs of a pool."""
-
-    def __init__(self) -> None:
-        self.returned: list[UpstreamConnection] = []
-        self.idle_limits: list[float] = []
-        self.known_answer = KnownAnswer()
-
-    def give_back(self, connection: UpstreamConnection) -> None:
-        self.returned.append(connection)
-
-    def forget(self, connection: UpstreamConnection) -> None:
-        pass
-
-    def limit_idle(self, idle_s: float) -> None:
-        self.idle_limits.append(idle_s)
 
 
 class Waiter:
@@ -97,10 +79,16 @@ class Line:
     """A connection with its fakes."""
 
     def __init__(self) -> None:
-        self.pool = Pool()
+        loop = SimpleNamespace(time=lambda: 0.0)  # all of a loop that a pool needs which opens nothing
+        self.pool = EndpointPool(cast(asyncio.AbstractEventLoop, loop), "http://127.0.0.1:1")
         self.transport = Transport()
-        self.connection = UpstreamConnection(cast(EndpointPool, self.pool))
+        self.connection = UpstreamConnection(self.pool)
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
+
+    @property
+    def returned(self) -> list[UpstreamConnection]:
+        """Whatever was given back to the pool, as often as it was."""
+        return self.pool._idle
 
     def ask(self) -> Waiter:
         waiter = Waiter()
@@ -127,7 +115,7 @@ def seen(pieces: Iterable[bytes], *, closes: bool = True) -> Seen:
     line = Line()
     waiter = line.ask()
     line.receive(pieces)
-    is_kept = bool(line.pool.returned) and not line.transport.is_aborted
+    is_kept = bool(line.returned) and not line.transport.is_aborted
     if closes:
         line.close()
     head = waiter.head
@@ -235,7 +223,7 @@ def test_a_kept_connection_serves_again_with_nothing_left_over() -> None:
         assert waiter.payload == ANSWERS[name][2]
         assert waiter.head is not None
         assert not any(field[0] in (b"X-T", b"X-U") for field in waiter.head.fields)
-    assert len(line.pool.returned) == 7
+    assert len(line.returned) == 7
     assert line.connection.is_reused
 
 
@@ -245,7 +233,7 @@ def test_an_answer_before_the_request_was_written_is_not_kept() -> None:
     line.transport.unsent = 100
     line.receive([ANSWERS["length"][0]])
     assert waiter.end == "complete"
-    assert line.pool.returned == []
+    assert line.returned == []
     assert line.transport.is_aborted
 
 
@@ -262,7 +250,7 @@ def test_an_announced_limit_reaches_the_pool() -> None:
     line = Line()
     line.ask()
     line.receive([b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=3\r\nContent-Length: 0\r\n\r\n"])
-    assert line.pool.idle_limits == [3]
+    assert line.pool._idle_s == 2.5, "half a second before the engine closes it"
 
 
 class Leaver(Waiter):
@@ -286,7 +274,7 @@ def test_who_leaves_at_the_head_hears_no_more(name: str) -> None:
     line.close()
     assert leaver.end == ""
     assert leaver.payload == b""
-    assert line.pool.returned == []
+    assert line.returned == []
 
 
 @pytest.mark.parametrize("start", [b"0\r\nX-A: ", b"3;", b"0\r\n"])
@@ -330,7 +318,7 @@ def test_answers_whose_head_repeats_are_as_if_parsed() -> None:
         line.receive([REPEATED % (number % 60, number) + body])
         assert (waiter.payload, waiter.end) == (body, "complete")
         assert line.connection.has_answered
-    assert len(line.pool.returned) == 5
+    assert len(line.returned) == 5
     waiter = line.ask()
     whole = REPEATED % (7, 5) + b"hello"
     line.receive([whole[:40], whole[40:]])

@@ -173,7 +173,7 @@ def test_another_process_writes_and_a_killed_one_leaves_only_its_column(table: S
     )
     mine = table.load(3, 0)
     mine.open_ticket(100)
-    root = str(Path(__file__).parents[2])
+    root = str(Path(shared_memory.__file__).parents[2])
     subprocess.run(
         [sys.executable, "-c", script, str(table.fd)], pass_fds=(table.fd,), check=False,
         env={**os.environ, "PYTHONPATH": root},
