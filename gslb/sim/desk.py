@@ -132,11 +132,9 @@ class Desk:
         key = attempt.site.key
         if outcome is Outcome.SUCCESS:
             self.fleet.answer_seen(key, (now_s - attempt.sent_s) * 1000)
-            if self.affinity is not None and attempt.sequence is not None:
-                self.affinity.answered(
-                    key, attempt.journey.facts, attempt.expected_cached, attempt.sequence.prompt_tokens,
-                    attempt.journey.ask.output_tokens, attempt.sequence.cached_tokens, now_s,
-                )  # fmt: skip
+            if self.affinity is not None:
+                usage = attempt.prompt_tokens, attempt.journey.ask.output_tokens, attempt.cached_tokens
+                self.affinity.answered(key, attempt.journey.facts, attempt.expected_cached, usage, now_s)
         if self.fleet.outcome(key, outcome, now_s, why):
             self._on_doubt(key, now_s)
         self.release(now_s)

@@ -77,8 +77,8 @@ class Attempt(Sequence):
     """
 
     __slots__ = (
-        "decision", "expected_cached", "first_s", "is_committed", "is_over", "is_received", "journey", "leg_s", "predicted_ms",
-        "reason", "sent_s", "site", "ticket",
+        "decision", "expected_cached", "first_s", "is_committed", "is_over", "is_received", "journey", "leg_s",
+        "predicted_ms", "reason", "sent_s", "site", "ticket",
     )  # fmt: skip
 
     def __init__(

@@ -31,6 +31,7 @@ from gslb.proxy.listener import Listener
 from gslb.proxy.pool import ConnectFailed, EndpointPool
 from gslb.proxy.record import LogValues, log_record
 from gslb.proxy.upstream import UpstreamConnection
+from gslb.routing.affinity import Affinity
 from gslb.routing.load import OwnLoad
 from gslb.routing.making import Making
 from gslb.routing.view import FleetView

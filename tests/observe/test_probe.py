@@ -13,7 +13,7 @@ from aiohttp import web
 from gslb.counters import Counters
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.native import is_native
-from gslb.observe.fetch import Answer, Fetcher, FetchFailed, Target
+from gslb.observe.fetch import Fetcher, FetchFailed, Target
 from gslb.observe.observer import Observer
 from gslb.observe.watch import Assignment, EndpointWatch, Instruments
 from gslb.routing.health import HealthMarks, State
@@ -97,20 +97,16 @@ async def test_a_dead_port_is_a_connect_error(make_upstream: MakeUpstream, obser
 async def test_a_refused_probe_is_repeated_soon_until_it_has_ejected(reason: str, due_s: list[float]) -> None:
     """Nobody is there to be given time, as somebody slow is. A dead endpoint is not asked so often for ever."""
 
-    class Failing(Fetcher):
-        async def get(self, *_args: object) -> Answer:
-            raise FetchFailed(reason, "no connection")
-
     one = endpoint("eu/1", "http://127.0.0.1:1")
     fleet = fleet_of(one)
     generation = settings(one, interval="2s", timeout="1s")
     assignment = Assignment(one, Target(one.url), generation.config.health, None)
-    watch = EndpointWatch(assignment, Instruments(fleet, Counters(), lambda: 0.0, Random(1), Failing()))
+    watch = EndpointWatch(assignment, Instruments(fleet, Counters(), lambda: 0.0, Random(1), Fetcher()))
     rhythm = watch._rhythms["probe"]
     found = []
     for _ in range(3):
         rhythm.due_in(2.0)
-        await watch._probe()
+        watch._conclude_probe(FetchFailed(reason, "no connection"))
         found.append(rhythm._due_s)
     assert view_of(fleet, "eu/1").state is State.EJECTED
     assert found == due_s
