@@ -44,8 +44,8 @@ class Engine(Generic[S]):
 
     __slots__ = (
         "_aborted", "_cache", "_chunks", "_decode_s", "_decoders", "_finish", "_free", "_frozen_s", "_listener",
-        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "busy_s", "due_s",
-        "finished", "gap_s", "gaps", "generation_tokens", "preemptions", "prefix_hits", "prefix_queries",
+        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "busy_s", "changes",
+        "due_s", "finished", "gap_s", "gaps", "generation_tokens", "preemptions", "prefix_hits", "prefix_queries",
         "prompt_tokens", "slowness", "spec", "step_s", "waiting",
     )  # fmt: skip
 
@@ -78,6 +78,8 @@ class Engine(Generic[S]):
         self._decode_s += [profile.decode_step_ms(batch) / 1000 for batch in range(1, spec.slots + 1)]
         self.slowness = 1.0
         self._frozen_s: float | None = None
+        self.changes = 0
+        """Moves whenever anything is not as it was, but for the time."""
         # counts since the start
         self.busy_s = 0.0
         self.prompt_tokens = self.generation_tokens = self.prefix_hits = self.prefix_queries = 0
@@ -168,6 +170,7 @@ class Engine(Generic[S]):
         """Take in a request (of at least one prompt and one output token, and one that `fits`)."""
         self._waiting.append(sequence)
         self.waiting += 1
+        self.changes += 1
         if self._frozen_s is not None:
             return
         if not self._steps:
@@ -180,6 +183,7 @@ class Engine(Generic[S]):
         if sequence.is_gone:
             return
         sequence.is_gone = True
+        self.changes += 1
         if sequence in self._running:
             self._aborted.append(sequence)
         else:
@@ -193,6 +197,7 @@ class Engine(Generic[S]):
         """Do what is due at `now_s`, which is `due_s`."""
         if now_s < self.due_s or not self._steps:
             return
+        self.changes += 1
         self.busy_s += now_s - self.began_s
         if self._decoders:
             self._decoded(self._steps)
@@ -218,6 +223,7 @@ class Engine(Generic[S]):
     def slow_down(self, factor: float, now_s: float) -> None:
         """From the next step on every step lasts `factor` times as long as the profile says."""
         self.slowness = factor
+        self.changes += 1
         if self._frozen_s is None:
             self._cut(now_s)
 
@@ -238,6 +244,7 @@ class Engine(Generic[S]):
         """Go on where `hang` stopped."""
         if self._frozen_s is None:
             return
+        self.changes += 1
         stood_s = now_s - self._frozen_s
         self._frozen_s = None
         if self._steps:
@@ -249,6 +256,7 @@ class Engine(Generic[S]):
 
     def die(self, now_s: float) -> list[S]:
         """Lose everything, memory and cache included; returns who was here. It may be used again at once."""
+        self.changes += 1
         self.settle(now_s)
         lost = self.members()
         for sequence in lost:

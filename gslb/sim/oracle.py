@@ -13,19 +13,23 @@ from math import inf
 
 from gslb.routing.health import Outcome
 from gslb.sim.edge import Edge
-from gslb.sim.forecast import first_token_s
+from gslb.sim.forecast import Forecast
 from gslb.sim.journey import Attempt, Journey
 from gslb.sim.sequence import Sequence
 from gslb.sim.site import Site
 
 
 class Traffic:
-    """Who is on the way to which engine, from all edges."""
+    """What all edges see: every engine's forecast, and who is on the way to it."""
 
-    __slots__ = ("_on_way",)
+    __slots__ = ("_on_way", "forecasts")
 
     def __init__(self, sites: Iterable[Site]) -> None:
-        self._on_way: dict[str, list[Attempt]] = {site.key: [] for site in sites}
+        self.forecasts: dict[str, Forecast] = {}
+        self._on_way: dict[str, list[Attempt]] = {}
+        for site in sites:
+            self.forecasts[site.key] = Forecast(site.engine)
+            self._on_way[site.key] = []
 
     def add(self, attempt: Attempt) -> None:
         """It has left its edge."""
@@ -34,8 +38,9 @@ class Traffic:
     def before(self, key: str, arrives_s: float) -> list[Attempt]:
         """Those on the way to `key` that will be there by then, in order of arrival."""
         on_way = self._on_way[key]
-        if on_way:
-            on_way[:] = [one for one in on_way if not (one.is_received or one.is_over)]
+        if not on_way:
+            return on_way
+        on_way[:] = [one for one in on_way if not (one.is_received or one.is_over)]
         return sorted((one for one in on_way if one.sent_s + one.leg_s <= arrives_s), key=_arrival)
 
 
@@ -91,7 +96,8 @@ class Oracle:
                 continue
             arrives_s = now_s + leg_s
             before = self._traffic.before(site.key, arrives_s)
-            first_s = first_token_s(engine, request, arrives_s, before) + leg_s
+            forecast = self._traffic.forecasts[site.key]
+            first_s = forecast.first_token_s(request, arrives_s, before, by_s=best_s - leg_s) + leg_s
             if first_s < best_s:
                 best, best_s = site, first_s
         return best, best_s

@@ -150,9 +150,11 @@ def test_a_policy_or_a_fault_that_does_not_exist_is_an_error() -> None:
 
 
 def test_a_prompt_longer_than_the_memory_fails_and_is_not_tried_elsewhere() -> None:
-    def offered(_dice: Random) -> Iterator[Ask]:
-        yield Ask(1.0, setting.edges[0].place, setting.edges[0].name, 1_299_999, 10, 1e6)
-
     setting = small(rate_per_s=1.0)
+    most_tokens = max(spec.kv_tokens for spec in setting.engines.values())
+
+    def offered(_dice: Random) -> Iterator[Ask]:
+        yield Ask(1.0, setting.edges[0].place, setting.edges[0].name, most_tokens - 9, 10, 1e6)
+
     result = play(replace(setting, offered=offered))
     assert (result.total.failed, result.total.attempts) == (1, 1)
