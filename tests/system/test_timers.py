@@ -136,7 +136,8 @@ async def test_fc10_f_a_client_that_does_not_read_is_not_the_upstreams_fault(
 async def test_a_slow_reader_that_reads_in_the_end_gets_it_all(edge: MakeEdge, upstream: MakeUpstream) -> None:
     big = b"x" * 1024 * 1024
     one = await upstream([SSE_HEAD + chunk(event("A")), *[chunk(big)] * 16, LAST])
-    running = await edge({"eu": [one]}, timeouts={**QUICK, "client_write": "5s"})
+    patient = {"connect": "5s", "first_byte": "8s", "client_write": "5s"}
+    running = await edge({"eu": [one]}, timeouts={**QUICK, **patient})
     client = await running.connect()
     found = client.send(STREAM)
     await until(lambda: found.body)
