@@ -54,7 +54,7 @@ def _policy(setting: Setting, runs: Sequence[RunResult]) -> Document:
         "cost": sum(run.cost for run in runs) / len(runs),
         "decisions": decisions,
         "decision_us": _share(sum(run.decision_s for run in runs) * 1e6, decisions),
-        "requests_per_wall_s": _share(total.offered, wall_s),
+        "requests_simulated_per_s": _share(total.offered, wall_s),
         "reasons": dict(sum((run.reasons for run in runs), Counter[str]()).most_common()),
         "by_region": {region.name: _region(region.name, runs, busy) for region in setting.regions},
         "flows": _flows(runs),
