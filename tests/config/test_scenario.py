@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +15,17 @@ from gslb.cli_config import check, schema
 from gslb.config.json_schema import known_keys
 from gslb.config.problems import ConfigErrors
 from gslb.config.scenario import CheckedScenario, check_scenario, is_scenario, load_scenario
-from gslb.config.scenario_schema import KIND_OF_KEY, SCENARIO_POLICIES, Load, Scenario
+from gslb.config.scenario_schema import (
+    KIND_OF_KEY,
+    SCENARIO_POLICIES,
+    EndpointGroup,
+    Fleet,
+    FleetRegion,
+    Load,
+    Scenario,
+    ScenarioFault,
+    Surge,
+)
 from gslb.config.schema_fleet import POLICY_NAMES
 from gslb.routing.policies import POLICIES
 from gslb.types import Purchase
@@ -286,6 +297,22 @@ def test_shipped(path: Path) -> None:
     assert (len(checked.regions), len(checked.endpoints)) == (5, 40)
     result = CliRunner().invoke(check, [str(path)])
     assert (result.exit_code, result.output) == (0, f"{path}: ok, 5 regions, 40 endpoints\n")
+
+
+README = (SHIPPED[0].parent / "README.md").read_text("utf-8")
+
+
+def test_the_readme_lists_all_of_them() -> None:
+    assert all(f"`{path.stem}`" in README for path in SHIPPED)
+
+
+def test_the_readmes_file_is_good_and_has_every_key() -> None:
+    block = README.split("```yaml\n")[1].split("```")[0]
+    assert problems_of(block.replace("rtt_table:", "# rtt_table:")) == []
+    written = set(re.findall(r"\w+", block))
+    for section in (Scenario, Load, ScenarioFault, Surge, Fleet, FleetRegion, EndpointGroup):
+        rest = {"sessions", "cached", "step_tokens", "prefix_cache", "priority", "until", "notice"}
+        assert set(section.model_fields) - written <= rest
 
 
 def test_check_tells_what_is_wrong_with_a_scenario(tmp_path: Path) -> None:

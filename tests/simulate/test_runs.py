@@ -33,7 +33,7 @@ def test_processes_come_to_the_same_as_this_one() -> None:
     assert [(result.policy, result.seed) for result in here] == [(job.policy, job.seed) for job in JOBS]
     assert sorted(told) == list(range(6))
     assert all(shares == sorted(shares) and shares[-1] == 1.0 and len(shares) > 50 for shares in told.values())
-    assert here[0].total.offered == here[2].total.offered != here[1].total.offered
+    assert here[0].simulated_s == here[2].simulated_s != here[1].simulated_s
     assert here[4].notes == ["order eu,us"]
     there = run_all(trial_of(), JOBS, 2, lambda _job, _share: None, Interrupt())
     assert [(r.policy, r.seed, r.total.offered, r.simulated_s) for r in there] == [
