@@ -13,7 +13,7 @@ from gslb.config.load import load_config, read_text
 from gslb.config.problems import ConfigErrors, KeyPath
 from gslb.config.report import Report
 from gslb.config.scenario_schema import KIND_OF_KEY, Engine, FleetRegion, Scenario
-from gslb.config.schema_fleet import Health, Routing
+from gslb.config.schema_fleet import EndpointConfig, Health, Routing
 from gslb.config.settings import Settings
 from gslb.config.wording import shape_problems, suggestion
 from gslb.config.yaml_source import Source, parse_yaml
@@ -211,7 +211,7 @@ class _Meaning:
         if config is not None:
             regions = config.regions
             endpoints = tuple(replace(endpoint, models=frozenset({MODEL})) for endpoint in config.endpoints)
-            engines = {endpoint.key: _engine(scenario.fleet) for endpoint in endpoints}
+            engines = {key: _engine_of(stated, scenario.fleet) for key, stated in config.endpoint_configs.items()}
             defaults = config.config.routing, config.config.health
         else:
             defaults = Routing(), Health()
@@ -255,6 +255,12 @@ class _Meaning:
         place = self._places["fleet", "regions", name, "location"]
         held = jurisdictions_of(place.country) if place.country is not None else frozenset[str]()
         return Region(name, place, jurisdictions=held, priority=stated.priority)
+
+
+def _engine_of(stated: EndpointConfig, fleet: Engine) -> Engine:
+    """What stands behind an endpoint of a configuration: the fleet's engine, but with the endpoint's own profile."""
+    engine = _engine(fleet)
+    return engine if stated.profile is None else engine.model_copy(update={"profile": stated.profile})
 
 
 def _engine(*stated: Engine) -> Engine:

@@ -46,7 +46,7 @@ class Engine(Section):
     """GPU and model class: how long steps and prompts take."""
     slots: Count = 64
     """Most sequences in a batch (vLLM's max_num_seqs)."""
-    kv_tokens: Count = 400_000
+    kv_tokens: Count = 1_300_000
     """Tokens that fit into the KV cache, running sequences and kept prefixes together."""
     step_tokens: Count = 8192
     """Token budget of one step (vLLM's max_num_batched_tokens)."""

@@ -112,6 +112,10 @@ def test_a_fleet_from_a_configuration(tmp_path: Path) -> None:
     assert checked.engines["eu/h:1"].slots == 9
     assert (checked.routing.near_equal, checked.health.interval) == (0.005, 3)
     assert scenario_of(text + "health: {interval: 4s}\n", tmp_path).health.interval == 4
+    (tmp_path / "gslb.yaml").write_text(
+        "regions: {eu: {location: Frankfurt, endpoints: [{url: 'http://h:1', profile: a100-70b-tp8}]}}\n"
+    )
+    assert scenario_of(text, tmp_path).engines["eu/h:1"].profile == "a100-70b-tp8"
     (tmp_path / "gslb.yaml").write_text("regions: {}\nlisten: x\n")
     (problem,) = problems_of(text, tmp_path)
     assert problem.startswith("s.yaml:2:17 fleet.config: the configuration cannot be used: ")
