@@ -258,7 +258,7 @@ class _Meaning:
 
 
 def _engine_of(stated: EndpointConfig, fleet: Engine) -> Engine:
-    """What stands behind an endpoint of a configuration: the fleet's engine, but with the endpoint's own profile."""
+    """What stands behind an endpoint of a configuration: the fleet's engine, with the endpoint's own profile."""
     engine = _engine(fleet)
     return engine if stated.profile is None else engine.model_copy(update={"profile": stated.profile})
 
