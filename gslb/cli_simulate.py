@@ -114,9 +114,12 @@ def simulate(
         except RunFailed as error:
             raise click.ClickException(str(error)) from None
     documents = [
-        as_document(setting, [result for result in results if result.load == load], len(wanted) // len(settings))
+        as_document(
+            setting, [result for result in results if result.load == load], len(wanted) // len(loads),
+            checked.scenario.load.of_capacity if load is None else load,
+        )
         for setting, load in zip(settings, loads, strict=True)
-    ]
+    ]  # fmt: skip
     _tell(documents, checked, as_json=as_json, with_regions=with_regions)
     if report is not None:
         _write_report(report, results, settings, checked)

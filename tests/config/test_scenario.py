@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gslb.cli_config import check, schema
 from gslb.config.json_schema import known_keys
@@ -31,6 +34,7 @@ from gslb.routing.policies import POLICIES
 from gslb.types import Purchase
 
 SHIPPED = sorted((Path(__file__).parents[2] / "config" / "scenarios").glob("*.yaml"))
+README = (SHIPPED[0].parent / "README.md").read_text("utf-8")
 
 HEAD = """\
 scenario: small
@@ -154,6 +158,9 @@ FAULTS = LEAST + "faults: [{kind: region_loss, target: eu, at: 30s}]\n"
         ),
         (LEAST.replace("endpoints: 1}", "endpoints: 1, slotz: 3}"), "unknown key: did you mean 'slots'?"),
         (LEAST.replace("endpoints: 1}", "endpoints: 0}"), "5:48 fleet.regions.us.endpoints: must be at least 1"),
+        (LEAST.replace("endpoints: 1}", "endpoints: 1000000000}"), "must be at most 10000"),
+        (LEAST.replace("0.5", "0.5, clients: {us: 0}"), "load: nobody asks: clients needs an edge with a weight"),
+        (LEAST.replace("poisson", "diurnal, day: 9s"), "load.day: must be at least 10"),
         (LEAST.replace("endpoints: 1}", "endpoints: true}"), "fleet.regions.us.endpoints: expected a list"),
         (
             LEAST.replace("fleet:", "fleet:\n  profile: h100-70b"),
@@ -249,6 +256,20 @@ def test_everything_wrong_is_told_at_once() -> None:
     ]  # fmt: skip
 
 
+BLOCK = README.split("```yaml\n")[1].split("```")[0]
+
+
+@given(
+    st.integers(0, len(BLOCK)),
+    st.integers(0, 12),
+    st.sampled_from(["", "x", ": ", "\n", "[", "-1", "0", "1e99", "~"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_damage_leads_to_another_error(at: int, length: int, damage: str) -> None:
+    with suppress(ConfigErrors):
+        scenario_of(BLOCK[:at] + damage + BLOCK[at + length :])
+
+
 def test_all_policies() -> None:
     assert scenario_of(LEAST + "policies: all\n").scenario.policies == list(SCENARIO_POLICIES)
     assert SCENARIO_POLICIES[: len(POLICY_NAMES)] == POLICY_NAMES
@@ -303,17 +324,13 @@ def test_shipped(path: Path) -> None:
     assert (result.exit_code, result.output) == (0, f"{path}: ok, 5 regions, 40 endpoints\n")
 
 
-README = (SHIPPED[0].parent / "README.md").read_text("utf-8")
-
-
 def test_the_readme_lists_all_of_them() -> None:
     assert all(f"`{path.stem}`" in README for path in SHIPPED)
 
 
 def test_the_readmes_file_is_good_and_has_every_key() -> None:
-    block = README.split("```yaml\n")[1].split("```")[0]
-    assert problems_of(block.replace("rtt_table:", "# rtt_table:")) == []
-    written = set(re.findall(r"\w+", block))
+    assert problems_of(BLOCK.replace("rtt_table:", "# rtt_table:")) == []
+    written = set(re.findall(r"\w+", BLOCK))
     for section in (Scenario, Load, ScenarioFault, Surge, Fleet, FleetRegion, EndpointGroup):
         rest = {"sessions", "cached", "step_tokens", "prefix_cache", "priority", "until", "notice"}
         assert set(section.model_fields) - written <= rest
