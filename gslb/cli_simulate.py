@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from gslb.config.problems import ConfigErrors
 from gslb.config.scenario import CheckedScenario, load_scenario
 from gslb.config.scenario_schema import SCENARIO_POLICIES
 from gslb.config.wording import suggestion
+from gslb.report.page import render
 from gslb.sim.result import RunResult
 from gslb.sim.setting import Setting
+from gslb.sim.world import run as run_world
 from gslb.simulate.runs import Interrupt, Job, RunFailed, Trial, interruptible, run_all
 from gslb.simulate.summary import as_document
 from gslb.simulate.tables import print_document
@@ -95,7 +97,7 @@ def simulate(
         _list_scenarios()
         return
     checked = _checked(scenario)
-    trial = Trial(checked, _late("gslb.sim.world", "run"), trace)
+    trial = Trial(checked, run_world, trace)
     wanted = [
         Job(policy, number, load)
         for load in loads
@@ -112,18 +114,16 @@ def simulate(
         except RunFailed as error:
             raise click.ClickException(str(error)) from None
     documents = [
-        as_document(setting, [result for result in results if result.load == load], len(wanted) // len(settings))
+        as_document(
+            setting, [result for result in results if result.load == load], len(wanted) // len(loads),
+            checked.scenario.load.of_capacity if load is None else load,
+        )
         for setting, load in zip(settings, loads, strict=True)
-    ]
+    ]  # fmt: skip
     _tell(documents, checked, as_json=as_json, with_regions=with_regions)
     if report is not None:
         _write_report(report, results, settings, checked)
     sys.exit(130 if interrupt.is_set else 0)
-
-
-def _late(module: str, name: str) -> Any:
-    """What is needed only once the scenario has been read."""
-    return getattr(import_module(module), name)
 
 
 def _reason(error: Exception, trace: Path | None) -> str:
@@ -197,7 +197,6 @@ def _tell(
 def _write_report(
     path: Path, results: Sequence[RunResult], settings: Sequence[Setting], checked: CheckedScenario
 ) -> None:
-    render = _late("gslb.report.page", "render")
     page = render(results, settings, [checked.scenario.budget * 1000])
     try:
         path.write_text(page, encoding="utf-8")

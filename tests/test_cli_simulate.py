@@ -41,8 +41,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> None:
     def render(results: Any, settings: list[Setting], budgets_ms: list[float]) -> str:
         return f"<html>{len(results)} runs, {settings[0].name}, {budgets_ms}</html>"
 
-    parts = {"run": small_world.run, "render": render}
-    monkeypatch.setattr(cli, "_late", lambda _module, name: parts[name])
+    monkeypatch.setattr(cli, "run_world", small_world.run)
+    monkeypatch.setattr(cli, "render", render)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_bad_scenario_and_a_bad_trace(tmp_path: Path) -> None:
 INTERRUPTED = """\
 import gslb.cli_simulate as cli
 from tests.support import small_world
-cli._late = lambda _module, _name: small_world.marked
+cli.run_world = small_world.marked
 if __name__ == "__main__":
     cli.simulate()
 """

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from gslb.config.load import load_config, read_text
 from gslb.config.problems import ConfigErrors, KeyPath
 from gslb.config.report import Report
-from gslb.config.scenario_schema import KIND_OF_KEY, Engine, FleetRegion, Scenario
-from gslb.config.schema_fleet import Health, Routing
+from gslb.config.scenario_schema import KIND_OF_KEY, MOST_ENDPOINTS, Engine, FleetRegion, Scenario
+from gslb.config.schema_fleet import EndpointConfig, Health, Routing
 from gslb.config.settings import Settings
 from gslb.config.wording import shape_problems, suggestion
 from gslb.config.yaml_source import Source, parse_yaml
@@ -131,9 +131,10 @@ class _Meaning:
         for pattern in (("fleet", "regions", "*", "location"), ("edges", "*")):
             for where, text in self._source.texts(*pattern):
                 region = region_in_table(text)
-                if region in known:
-                    self._table_names[self._places[where]] = region
-                else:
+                place = self._places.get(where)
+                if region in known and place is not None:
+                    self._table_names[place] = region
+                elif place is not None:
                     self._report.add(where, f"{name} has no region {region[:80]!r}{suggestion(region, known)}")
 
     # --- names --------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class _Meaning:
             groups = [count.value for _, count in self._source.find(*path, "*", "count")]
             counts = groups if isinstance(node.value, list) else [node.value]
             total = sum(count for count in counts if isinstance(count, int) and not isinstance(count, bool))
-            yield from (f"{path[2]}/{number}" for number in range(total))
+            yield from (f"{path[2]}/{number}" for number in range(min(total, MOST_ENDPOINTS)))
 
     def check_times(self, scenario: Scenario) -> None:
         """Report what would not happen within the run."""
@@ -211,7 +212,7 @@ class _Meaning:
         if config is not None:
             regions = config.regions
             endpoints = tuple(replace(endpoint, models=frozenset({MODEL})) for endpoint in config.endpoints)
-            engines = {endpoint.key: _engine(scenario.fleet) for endpoint in endpoints}
+            engines = {key: _engine_of(stated, scenario.fleet) for key, stated in config.endpoint_configs.items()}
             defaults = config.config.routing, config.config.health
         else:
             defaults = Routing(), Health()
@@ -255,6 +256,12 @@ class _Meaning:
         place = self._places["fleet", "regions", name, "location"]
         held = jurisdictions_of(place.country) if place.country is not None else frozenset[str]()
         return Region(name, place, jurisdictions=held, priority=stated.priority)
+
+
+def _engine_of(stated: EndpointConfig, fleet: Engine) -> Engine:
+    """What stands behind an endpoint of a configuration: the fleet's engine, with the endpoint's own profile."""
+    engine = _engine(fleet)
+    return engine if stated.profile is None else engine.model_copy(update={"profile": stated.profile})
 
 
 def _engine(*stated: Engine) -> Engine:

@@ -26,6 +26,9 @@ FAULT_KINDS: tuple[str, ...] = get_args(FaultKind)
 
 LoadKind = Literal["poisson", "gamma", "diurnal", "sessions", "trace"]
 
+MOST_ENDPOINTS = 10_000
+"""In one group, and so many that a mistyped number is told instead of tried."""
+
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -65,7 +68,7 @@ class Engine(Section):
 class EndpointGroup(Engine):
     """Some endpoints of a region that are alike. They are called REGION/0, REGION/1 and so on."""
 
-    count: Count
+    count: Annotated[int, Field(ge=1, le=MOST_ENDPOINTS)]
     """How many."""
     node: str | None = None
     """Machine they all run on."""
@@ -166,8 +169,8 @@ class Load(Section):
     """A trace file whose rows' lengths are drawn instead. Relative to the scenario."""
     cv: Annotated[float, Field(ge=0.1, le=20)] = 3.0
     """`gamma`: coefficient of variation of the gaps between one edge's requests; 1 would be Poisson."""
-    day: PositiveDuration = 86_400.0
-    """`diurnal`: how long a day lasts in the simulation."""
+    day: Annotated[Duration, Field(ge=10)] = 86_400.0
+    """`diurnal`: how long a day lasts in the simulation; 10 s or more."""
     start_hour: Annotated[float, Field(ge=0, lt=24)] = 0.0
     """`diurnal`: the hour (UTC) at which the run begins."""
     peak_hour: Annotated[float, Field(ge=0, lt=24)] = 15.0
@@ -193,6 +196,8 @@ class Load(Section):
             raise ValueError("of_capacity and rate exclude each other: keep one")
         if self.of_capacity is None and self.rate is None and self.kind != "trace":
             raise ValueError("how much is asked? give of_capacity (such as 0.7) or rate (requests per second)")
+        if isinstance(self.clients, dict) and not any(self.clients.values()):
+            raise ValueError("nobody asks: clients needs an edge with a weight above 0")
         if self.kind == "trace" and self.surges:
             raise ValueError("surges need asks that are made up: a trace has only its own")
         return self

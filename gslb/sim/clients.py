@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from math import ceil, cos, pi
+from heapq import merge
+from itertools import accumulate, count
+from math import cos, pi
 
 from gslb.geo.atlas import Metro, countries
 from gslb.sim.setting import EdgeSpec
@@ -102,14 +103,21 @@ class Crowd:
         shares = (client.share * day.activity(at_s, client.utc_offset_h) for client in self.clients)
         return tuple(accumulate(shares))
 
-    def _cuts(self, start_s: float, end_s: float) -> list[float]:
-        cuts = {end_s}
-        for surge in self._surges:
-            cuts |= {at_s for at_s in (surge.at_s, surge.until_s) if start_s < at_s < end_s}
+    def _cuts(self, start_s: float, end_s: float) -> Iterator[float]:
+        """When something changes after `start_s`, each moment once, and `end_s` at last."""
+        bounds = sorted(at_s for surge in self._surges for at_s in (surge.at_s, surge.until_s))
+        steps: Iterable[float] = ()
         if self._day is not None:
             step_s = self._day.length_s / _STEPS_A_DAY
-            cuts |= {start_s + n * step_s for n in range(1, ceil((end_s - start_s) / step_s))}
-        return sorted(cuts)
+            steps = (start_s + n * step_s for n in count(1))
+        last_s = start_s
+        for at_s in merge(bounds, steps):
+            if at_s >= end_s:
+                break
+            if at_s > last_s:
+                yield at_s
+                last_s = at_s
+        yield end_s
 
 
 def crowds_of(

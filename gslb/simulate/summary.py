@@ -15,10 +15,13 @@ Document = dict[str, Any]
 _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 
-def as_document(setting: Setting, results: Sequence[RunResult], runs_wanted: int) -> Document:
+def as_document(
+    setting: Setting, results: Sequence[RunResult], runs_wanted: int, load: float | None = None
+) -> Document:
     """Everything there is to say, for a machine. Counts are sums over seeds, shares means over all requests,
     `goodput` and `cost` means over seeds (`goodput_ci95`: half the width of the 95 % interval, null for one seed).
-    Times are in ms. `is_partial` tells that fewer than `runs_wanted` runs were finished."""
+    Times are in ms. `is_partial` tells that fewer than `runs_wanted` runs were finished;
+    `load` is the share of capacity that was asked, where that is what was set."""
     by_policy: dict[str, list[RunResult]] = {}
     for result in results:
         by_policy.setdefault(result.policy, []).append(result)
@@ -28,7 +31,7 @@ def as_document(setting: Setting, results: Sequence[RunResult], runs_wanted: int
         "simulated_s": setting.duration_s,
         "warm_up_s": setting.warm_up_s,
         "synthetic_geography": setting.synthetic_geography,
-        "load": results[0].load if results else None,
+        "load": load,
         "runs": len(results),
         "runs_wanted": runs_wanted,
         "is_partial": len(results) < runs_wanted or any(result.is_partial for result in results),
@@ -54,7 +57,7 @@ def _policy(setting: Setting, runs: Sequence[RunResult]) -> Document:
         "cost": sum(run.cost for run in runs) / len(runs),
         "decisions": decisions,
         "decision_us": _share(sum(run.decision_s for run in runs) * 1e6, decisions),
-        "requests_per_wall_s": _share(total.offered, wall_s),
+        "requests_simulated_per_s": _share(total.offered, wall_s),
         "reasons": dict(sum((run.reasons for run in runs), Counter[str]()).most_common()),
         "by_region": {region.name: _region(region.name, runs, busy) for region in setting.regions},
         "flows": _flows(runs),

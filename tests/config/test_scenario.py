@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gslb.cli_config import check, schema
 from gslb.config.json_schema import known_keys
 from gslb.config.problems import ConfigErrors
 from gslb.config.scenario import CheckedScenario, check_scenario, is_scenario, load_scenario
-from gslb.config.scenario_schema import KIND_OF_KEY, SCENARIO_POLICIES, Load, Scenario
+from gslb.config.scenario_schema import (
+    KIND_OF_KEY,
+    SCENARIO_POLICIES,
+    EndpointGroup,
+    Fleet,
+    FleetRegion,
+    Load,
+    Scenario,
+    ScenarioFault,
+    Surge,
+)
 from gslb.config.schema_fleet import POLICY_NAMES
 from gslb.routing.policies import POLICIES
 from gslb.types import Purchase
 
 SHIPPED = sorted((Path(__file__).parents[2] / "config" / "scenarios").glob("*.yaml"))
+README = (SHIPPED[0].parent / "README.md").read_text("utf-8")
 
 HEAD = """\
 scenario: small
@@ -101,6 +116,10 @@ def test_a_fleet_from_a_configuration(tmp_path: Path) -> None:
     assert checked.engines["eu/h:1"].slots == 9
     assert (checked.routing.near_equal, checked.health.interval) == (0.005, 3)
     assert scenario_of(text + "health: {interval: 4s}\n", tmp_path).health.interval == 4
+    (tmp_path / "gslb.yaml").write_text(
+        "regions: {eu: {location: Frankfurt, endpoints: [{url: 'http://h:1', profile: a100-70b-tp8}]}}\n"
+    )
+    assert scenario_of(text, tmp_path).engines["eu/h:1"].profile == "a100-70b-tp8"
     (tmp_path / "gslb.yaml").write_text("regions: {}\nlisten: x\n")
     (problem,) = problems_of(text, tmp_path)
     assert problem.startswith("s.yaml:2:17 fleet.config: the configuration cannot be used: ")
@@ -139,6 +158,9 @@ FAULTS = LEAST + "faults: [{kind: region_loss, target: eu, at: 30s}]\n"
         ),
         (LEAST.replace("endpoints: 1}", "endpoints: 1, slotz: 3}"), "unknown key: did you mean 'slots'?"),
         (LEAST.replace("endpoints: 1}", "endpoints: 0}"), "5:48 fleet.regions.us.endpoints: must be at least 1"),
+        (LEAST.replace("endpoints: 1}", "endpoints: 1000000000}"), "must be at most 10000"),
+        (LEAST.replace("0.5", "0.5, clients: {us: 0}"), "load: nobody asks: clients needs an edge with a weight"),
+        (LEAST.replace("poisson", "diurnal, day: 9s"), "load.day: must be at least 10"),
         (LEAST.replace("endpoints: 1}", "endpoints: true}"), "fleet.regions.us.endpoints: expected a list"),
         (
             LEAST.replace("fleet:", "fleet:\n  profile: h100-70b"),
@@ -234,6 +256,20 @@ def test_everything_wrong_is_told_at_once() -> None:
     ]  # fmt: skip
 
 
+BLOCK = README.split("```yaml\n")[1].split("```")[0]
+
+
+@given(
+    st.integers(0, len(BLOCK)),
+    st.integers(0, 12),
+    st.sampled_from(["", "x", ": ", "\n", "[", "-1", "0", "1e99", "~"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_damage_leads_to_another_error(at: int, length: int, damage: str) -> None:
+    with suppress(ConfigErrors):
+        scenario_of(BLOCK[:at] + damage + BLOCK[at + length :])
+
+
 def test_all_policies() -> None:
     assert scenario_of(LEAST + "policies: all\n").scenario.policies == list(SCENARIO_POLICIES)
     assert SCENARIO_POLICIES[: len(POLICY_NAMES)] == POLICY_NAMES
@@ -286,6 +322,18 @@ def test_shipped(path: Path) -> None:
     assert (len(checked.regions), len(checked.endpoints)) == (5, 40)
     result = CliRunner().invoke(check, [str(path)])
     assert (result.exit_code, result.output) == (0, f"{path}: ok, 5 regions, 40 endpoints\n")
+
+
+def test_the_readme_lists_all_of_them() -> None:
+    assert all(f"`{path.stem}`" in README for path in SHIPPED)
+
+
+def test_the_readmes_file_is_good_and_has_every_key() -> None:
+    assert problems_of(BLOCK.replace("rtt_table:", "# rtt_table:")) == []
+    written = set(re.findall(r"\w+", BLOCK))
+    for section in (Scenario, Load, ScenarioFault, Surge, Fleet, FleetRegion, EndpointGroup):
+        rest = {"sessions", "cached", "step_tokens", "prefix_cache", "priority", "until", "notice"}
+        assert set(section.model_fields) - written <= rest
 
 
 def test_check_tells_what_is_wrong_with_a_scenario(tmp_path: Path) -> None:

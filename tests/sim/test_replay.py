@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from random import Random
 
@@ -144,6 +146,20 @@ def test_thinning_keeps_whole_conversations() -> None:
     counts = Counter(ask.session for ask in asks)
     assert all(count >= 9 for count in counts.values())
     assert len(counts) == pytest.approx(50, abs=20)
+
+
+def test_memory_does_not_grow_with_the_trace() -> None:
+    def peak_of(count: int) -> int:
+        tracemalloc.start()
+        seen = survey(fine_rows(count))
+        replay = Replay(partial(fine_rows, count), seen, 2 * seen.rate_per_s, 1e9, 1000.0)
+        asked = sum(1 for _ in replayed(replay, CROWDS, Random(1)))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert asked == count
+        return peak
+
+    assert peak_of(40_000) < 1.2 * peak_of(8000)
 
 
 def test_too_many_copies() -> None:
