@@ -201,14 +201,14 @@ async def test_the_late_come_last_and_are_served(edge: MakeEdge, upstream: MakeU
 
 @pytest.fixture
 def reads_class() -> Iterator[None]:
-    """The class of a request is what `x-class` says, by number."""
+    """The class of a request is what `x-gslb-priority` says, whoever else reads it."""
     if is_native():
         pytest.skip("the functions of compiled rooms cannot be replaced")
 
     def admitted(*args: Any) -> Admitted:
         found = admit(*args)
         assert found.facts is not None
-        found.facts.priority = int(args[0].first(b"x-class") or 0)
+        found.facts.priority = {b"high": 1, b"low": -1}.get(args[0].first(b"x-gslb-priority"), 0)
         return found
 
     with patch("gslb.proxy.exchange.admit", admitted):
@@ -220,14 +220,14 @@ async def test_higher_classes_first(edge: MakeEdge, upstream: MakeUpstream) -> N
     one, gates = await gated(upstream)
     running = await edge({"eu": [full_at(one)]})
     await fill(running, one)
-    waiting = [await hold(running, name, ("x-class", name)) for name in ("0", "-1", "2", "1")]
-    for count in range(2, 6):
+    waiting = [await hold(running, name, ("x-gslb-priority", name)) for name in ("normal", "low", "high")]
+    for count in range(2, 5):
         gates.give()
         await until(lambda: len(one.requests) == count)  # noqa: B023
     gates.give()
     for client, found in waiting:
         await client.whole(found)
-    assert gates.order(one) == ["first", "2", "1", "0", "-1"]
+    assert gates.order(one) == ["first", "high", "normal", "low"]
 
 
 @pytest.mark.usefixtures("reads_class")
@@ -236,7 +236,7 @@ async def test_a_full_queue_makes_way_for_a_higher_class(edge: MakeEdge, upstrea
     running = await edge({"eu": [full_at(one)]}, routing={"hold": {"max_requests": 1}})
     await fill(running, one)
     client, given_way = await hold(running, "low")
-    high, found = await send(running, "high", ("x-class", "1"))
+    high, found = await send(running, "high", ("x-gslb-priority", "high"))
     await client.whole(given_way)
     assert (given_way.status, given_way.error["code"]) == (503, "saturated")
     assert record_of(running, status=503)["held_ms"] > 0
