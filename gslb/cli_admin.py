@@ -140,10 +140,11 @@ def _document(admin: str, code: int, page: bytes) -> dict[str, Any]:
 def _print_status(document: Mapping[str, Any]) -> None:
     console = Console()
     edge = document.get("edge", {})
+    held = f", {edge['queue_depth']} of them held" if edge.get("queue_depth") else ""
     ready = "ready" if document.get("ready") else "NOT ready"
     console.print(
         _text(f"edge {edge.get('name', '?')}: {ready}, configuration {document.get('generation', '?')}, "),
-        _text(f"{edge.get('open_exchanges', 0)} requests under way"),
+        _text(f"{edge.get('open_exchanges', 0)} requests under way{held}"),
         sep="",
     )
     for worker in edge.get("workers", ()):

@@ -154,7 +154,6 @@ class ControlPlane(ABC):
             "open_connections": counters.open_connections,
             "open_exchanges": counters.open_exchanges,
             "buffered_body_bytes": counters.buffered_body_bytes,
-            "queue_depth": counters.queue_depth,
         }
 
     def explain(self, query: ExplainQuery) -> Mapping[str, Any]:

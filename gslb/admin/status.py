@@ -40,6 +40,7 @@ def edge_status(edge: AdminEdge) -> dict[str, Any]:
             "place": _place(settings.edge_place),
             "open_connections": edge.counters.open_connections,
             "open_exchanges": edge.counters.open_exchanges,
+            "queue_depth": edge.counters.queue_depth,
             **edge.status(),
         },
         "regions": [_region(edge, region, by_region.get(region.name, [])) for region in settings.regions],

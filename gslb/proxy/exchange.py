@@ -139,7 +139,7 @@ class Exchange:
 
     def _hold(self, no_room: NoRoom) -> None:
         self.home = no_room.home
-        self.client.arm(NEVER_S)
+        self.client.arm(NEVER_S)  # the queue minds its time
         refusal = self.generation.door.holding.hold(self, no_room)
         if refusal is not None:
             self._follow(refusal)

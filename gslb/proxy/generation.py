@@ -131,13 +131,13 @@ class Generation:
         self.hedging = None if hedge.after is None else Hedging(hedge.after, hedge.share)
         self.budget_ms = None if config.routing.latency_budget is None else config.routing.latency_budget * 1000
         self._models: dict[tuple[int, frozenset[str] | None], list[dict[str, Any]]] = {}
-        self._strangers: tuple[int, tuple[str, ...]] = (-1, ())
+        self._strangers: tuple[int, frozenset[str]] = (-1, frozenset())
 
-    def strangers(self, snapshot: Snapshot) -> tuple[str, ...]:
+    def strangers(self, snapshot: Snapshot) -> frozenset[str]:
         """Keys of endpoints that a later configuration has added: not for exchanges that began under this one."""
         number, strangers = self._strangers
         if number != snapshot.generation:
-            strangers = tuple(v.endpoint.key for v in snapshot.endpoints if v.endpoint.key not in self.pools)
+            strangers = frozenset(view.endpoint.key for view in snapshot.endpoints).difference(self.pools)
             self._strangers = (snapshot.generation, strangers)
         return strangers
 

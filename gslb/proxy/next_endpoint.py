@@ -36,5 +36,5 @@ def elsewhere(exchange: Exchange, failures: Iterable[Failure], now_s: float) -> 
     for failed in failures:
         by_region[failed.region] = by_region.get(failed.region, 0) + 1
     # What a reload has added since is not this exchange's to use: it keeps its configuration (FC-30).
-    closed = [*exchange.tried, *generation.strangers(snapshot)]
+    closed = generation.strangers(snapshot).union(exchange.tried)
     return router.next_attempt(facts, snapshot, now_s, closed, by_region)

@@ -47,6 +47,11 @@ async def test_status_as_a_table(edge: Edge, url: str) -> None:
     assert "\x1b" not in result.output
 
 
+async def test_status_tells_what_is_held(edge: Edge, url: str) -> None:
+    edge.counters.open_exchanges, edge.counters.queue_depth = 5, 3
+    assert "5 requests under way, 3 of them held" in (await run("status", "--admin", url)).output
+
+
 async def test_status_lists_workers(edge: Edge, url: str) -> None:
     edge.workers = [{"pid": 4711, "is_listening": True, "open_connections": 5, "open_exchanges": 2}]
     result = await run("status", "--admin", url)
