@@ -34,7 +34,7 @@ from math import inf
 
 from gslb.routing.refusal import NoRoom, Refusal, refuse_hopeless, refuse_waiting
 from gslb.routing.router import Decision
-from gslb.routing.waiting import Drain, Group, Held, Line, is_due
+from gslb.routing.waiting import Account, Drain, Group, Held, Line, is_due
 from gslb.types import Facts
 
 __all__ = ["REQUEST_COST", "Held", "HoldQueue", "HoldRules"]
@@ -71,7 +71,7 @@ class HoldQueue:
         """May be replaced while requests wait; what is held keeps the time it was given."""
         self._groups: dict[Hashable, Group] = {}
         self._drains: dict[Hashable, Drain] = {}
-        self._had: dict[str, float] = {}
+        self._had: dict[str, Account] = {}
         self._level = 0.0
         """What the tenant served last had had by then: where a tenant starts that had nothing waiting."""
         self._waiting: dict[int, Counter[str]] = {}
@@ -155,7 +155,7 @@ class HoldQueue:
         rules = self.rules
         tenant = held.facts.tenant
         if not any(tenant in tenants for tenants in self._waiting.values()):
-            self._had[tenant] = self._account(tenant)
+            self._had[tenant] = (self._cost_had(tenant), held.number)
         group = self._groups.get(held.group)
         if group is None:
             group = self._groups[held.group] = Group()
@@ -187,9 +187,9 @@ class HoldQueue:
                 continue
             if isinstance(choice, Decision):
                 self._drain(held.group, now_s).observe(now_s, placed=1)
-                tenant = held.facts.tenant
-                self._level = max(self._level, self._had[tenant])
-                self._had[tenant] += held.cost
+                cost, since = self._had[held.facts.tenant]
+                self._level = max(self._level, cost)
+                self._had[held.facts.tenant] = (cost + held.cost, since)
             self.remove(held)
             yield held, choice
 
@@ -235,12 +235,12 @@ class HoldQueue:
         heads = [group.first(now_s, self._had) for key, group in self._groups.items() if key not in closed]
         return min(heads, key=self._rank) if len(heads) > 1 else heads[0] if heads else None
 
-    def _rank(self, held: Held) -> tuple[int, bool, float, float, int]:
+    def _rank(self, held: Held) -> tuple[int, bool, Account, float, int]:
         return -held.priority, held.is_late, self._had[held.facts.tenant], held.order_s, held.number
 
-    def _account(self, tenant: str) -> float:
+    def _cost_had(self, tenant: str) -> float:
         """What `tenant` has had, as far as it counts for what comes now."""
-        return max(self._had.get(tenant, 0.0), self._level)
+        return max(self._had[tenant][0], self._level) if tenant in self._had else self._level
 
     def _age(self, now_s: float) -> None:
         while (first := self._ageing.first()) is not None and first[0] <= now_s:
@@ -290,7 +290,7 @@ class HoldQueue:
             ahead = sum(ranked.count for one, ranked in group.classes.items() if one > priority)
             if (ranked := group.classes.get(priority)) is not None:
                 order_s = held.order_s - held.arrived_s + now_s
-                ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, self._account(tenant))
+                ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, self._cost_had(tenant))
         return (ahead + 1) / drain.per_s(held.no_room.drain_per_s)
 
     def _drain(self, group: Hashable, now_s: float) -> Drain:

@@ -21,6 +21,11 @@ _BELIEF_S = 2.0
 """What is declared of it counts like observations over this long at first, and less the more was seen."""
 
 
+Account = tuple[float, int]
+"""What a tenant was served while it waited (its cost), and a number that tells tenants with as much apart: who
+began to wait first goes first. It only ever grows."""
+
+
 class Held:
     """One request that waits. Times in monotonic seconds.
 
@@ -120,8 +125,8 @@ def is_due(held: Held) -> tuple[float, int]:
 class Band:
     """Requests of one class of one group that all can, or all cannot, make their budget any more.
 
-    The tenant that has had least goes first, within it the request that is due first. `had` (tenant -> cost it
-    was served) is handed in, and only ever grows: a tenant's turn kept here may be too early, never too late.
+    The tenant that has had least goes first, within it the request that is due first. `had` (by tenant) is handed
+    in, and only ever grows: a tenant's turn kept here may be too early, never too late.
     """
 
     __slots__ = ("_turns", "count", "lanes")
@@ -129,16 +134,16 @@ class Band:
     def __init__(self) -> None:
         self.count = 0
         self.lanes: dict[str, Line] = {}
-        self._turns: list[tuple[float, int, str]] = []
+        self._turns: list[tuple[Account, str]] = []
         """A heap with each tenant of `lanes` once: what it had when last looked at."""
 
-    def add(self, held: Held, had: Mapping[str, float]) -> None:
+    def add(self, held: Held, had: Mapping[str, Account]) -> None:
         """Let `held` wait here."""
         tenant = held.facts.tenant
         lane = self.lanes.get(tenant)
         if lane is None:
             lane = self.lanes[tenant] = Line()
-            heappush(self._turns, (had[tenant], held.number, tenant))
+            heappush(self._turns, (had[tenant], tenant))
         lane.add(held.order_s, held)
         self.count += 1
 
@@ -147,27 +152,29 @@ class Band:
         self.lanes[held.facts.tenant].remove(held.order_s, held)
         self.count -= 1
 
-    def first(self, had: Mapping[str, float]) -> Held | None:
+    def first(self, had: Mapping[str, Account]) -> Held | None:
         """Whose turn it is."""
         turns = self._turns
         while turns:
-            then, number, tenant = turns[0]
+            then, tenant = turns[0]
             found = self.lanes[tenant].first()
             if found is None:
                 heappop(turns)
                 del self.lanes[tenant]
             elif then != had[tenant]:
-                heapreplace(turns, (had[tenant], number, tenant))
+                heapreplace(turns, (had[tenant], tenant))
             else:
                 return found[1]
         return None
 
-    def ahead_of(self, tenant: str, order_s: float, had: Mapping[str, float], mine: float) -> int:
+    def ahead_of(self, tenant: str, order_s: float, had: Mapping[str, Account], mine: float) -> int:
         """How many go before a request that comes now: those of its tenant that are due no later, and of every
         other tenant about as many (equal costs taken), one more where it has had no more than `mine`."""
         lane = self.lanes.get(tenant)
         own = lane.count_up_to(order_s) if lane is not None else 0
-        others = (min(len(line), own + (had[name] <= mine)) for name, line in self.lanes.items() if name != tenant)
+        others = (
+            min(len(line), own + (had[name][0] <= mine)) for name, line in self.lanes.items() if name != tenant
+        )
         return own + sum(others)
 
 
@@ -186,7 +193,7 @@ class Class:
         """How many wait."""
         return self.in_time.count + self.late.count
 
-    def add(self, held: Held, had: Mapping[str, float]) -> None:
+    def add(self, held: Held, had: Mapping[str, Account]) -> None:
         """Let `held` wait here."""
         (self.late if held.is_late else self.in_time).add(held, had)
 
@@ -194,7 +201,7 @@ class Class:
         """`held` waits here no more."""
         (self.late if held.is_late else self.in_time).remove(held)
 
-    def first(self, now_s: float, had: Mapping[str, float]) -> Held | None:
+    def first(self, now_s: float, had: Mapping[str, Account]) -> Held | None:
         """Who goes first: one that can still make its budget, else one that cannot."""
         while (held := self.in_time.first(had)) is not None:
             if held.due_s >= now_s:
@@ -204,7 +211,7 @@ class Class:
             self.late.add(held, had)
         return self.late.first(had)
 
-    def last_late(self, now_s: float, had: Mapping[str, float]) -> Held | None:
+    def last_late(self, now_s: float, had: Mapping[str, Account]) -> Held | None:
         """The last of those known to be late; None when none is."""
         self.first(now_s, had)
         lasts = [last for lane in self.late.lanes.values() if (last := lane.last()) is not None]
@@ -220,7 +227,7 @@ class Group:
         self.count = 0
         self.classes: dict[int, Class] = {}
 
-    def add(self, held: Held, had: Mapping[str, float]) -> None:
+    def add(self, held: Held, had: Mapping[str, Account]) -> None:
         """Let `held` wait here."""
         ranked = self.classes.get(held.priority)
         if ranked is None:
@@ -236,7 +243,7 @@ class Group:
             del self.classes[held.priority]
         self.count -= 1
 
-    def first(self, now_s: float, had: Mapping[str, float]) -> Held:
+    def first(self, now_s: float, had: Mapping[str, Account]) -> Held:
         """Who goes first. Only of a group in which somebody waits."""
         first = self.classes[max(self.classes)].first(now_s, had)
         assert first is not None
