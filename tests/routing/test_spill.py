@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gslb.routing.load import Gate
 from gslb.routing.priorities import priority_shares
 from gslb.routing.router import NoRoom
 from gslb.routing.view import FleetView
@@ -21,6 +23,7 @@ from tests.support.builders import (
     fleet_at,
     occupy,
     region,
+    sample,
 )
 from tests.support.builders import router as build_router
 
@@ -93,3 +96,29 @@ class TestSpillCap:
             assert decision.region == "uk"
             assert decision.open_ticket() is not None
         assert isinstance(asking.route(facts(), view.snapshot, 0.0), NoRoom)
+
+
+class TestHerding:
+    def test_arrivals_between_two_scrapes_spread_over_equal_endpoints(self) -> None:
+        """40 arrivals in 100 ms, seen by nobody but the edge itself."""
+        for seed in range(20):
+            view = fleet_at({"eu": 10}, per_region=2, capacity=64)
+            for key in ("eu/1", "eu/2"):
+                view.load_sampled(key, sample(0.0, running=0))
+            asking = build_router(seed=seed, holds=True)
+            taken: Counter[str] = Counter()
+            for n in range(40):
+                decision = decided(asking.route(facts(prompt_tokens=500), view.snapshot, n * 0.0025))
+                taken[decision.option.view.endpoint.key] += 1
+                assert decision.open_ticket() is not None
+            assert all(15 <= count <= 25 for count in taken.values()), (seed, taken)
+
+    def test_a_load_that_hovers_at_a_mark_flips_the_gate_twice_at_most(self) -> None:
+        """30 s with a sample a second, 4 points around the mark at which the gate shuts."""
+        dice = Random(1)
+        gate, flips, was_shut = Gate(0.85, 0.75), 0, False
+        for _ in range(30):
+            is_shut = gate.update(0.85 + dice.uniform(-0.04, 0.04))
+            flips += is_shut is not was_shut
+            was_shut = is_shut
+        assert flips <= 2
