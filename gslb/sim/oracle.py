@@ -2,10 +2,10 @@
 answer will be; it sends each request where its first token comes soonest, and refuses at once what would miss its
 budget.
 
-It is greedy: it never holds a request back for another's sake, nor does it know who will ask next. But it takes all
-that are on their way somewhere as being there before the request it places, whoever arrives first: without that, a
-far request's slot is given away under it, and goodput falls by 8 points at 1.2 of capacity. A scenario's bound is
-the best of it and all policies.
+It is greedy: it never holds a request back for another's sake, nor does it know who will ask next. But it takes
+all that are on their way somewhere as being there before the request it places, whoever arrives first: without
+that, a far request's slot is given away under it, and goodput falls by 8 points at 1.2 of capacity. A scenario's
+bound is the best of it and all policies.
 """
 
 from __future__ import annotations
