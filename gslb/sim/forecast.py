@@ -52,13 +52,21 @@ class Forecast:
 class _Outlook:
     """An engine's near future, request by request in the order of its queue, which is worked off to begin with.
 
-    Steps count from `engine.began_s`; step `n` starts at `began_s + n * step_s + extra_s`, where `extra_s` is the
-    time of all prompts computed up to then.
+    It stands at a moment: `_at_s`, when `_step` steps have ended since `engine.began_s`, and goes on from there in
+    steps of `_decoders`. `ready_s`: when the prompts admitted so far are computed.
     """
 
     __slots__ = (
-        "_decoders", "_ends", "_engine", "_extra_s", "_free_slots", "_free_tokens", "_step_s", "ready_s",
-    )  # fmt: skip
+        "_at_s",
+        "_decoders",
+        "_ends",
+        "_engine",
+        "_free_slots",
+        "_free_tokens",
+        "_new",
+        "_step",
+        "ready_s",
+    )
 
     def __init__(self, engine: Engine[Any]) -> None:
         self._engine = engine
@@ -66,19 +74,19 @@ class _Outlook:
         self._free_slots = spec.slots - engine.running
         self._free_tokens = spec.kv_tokens - engine.kv_tokens
         self._decoders = engine.decoders
-        self._step_s = engine.step_of(engine.decoders)
-        self._extra_s = 0.0
-        self.ready_s = engine.began_s
-        """When the prompts admitted so far are computed."""
+        self._at_s = self.ready_s = engine.began_s
+        self._step = 0.0
         self._ends: list[tuple[float, int]] | None = None
+        """Whose last token comes with which step, and what memory they hold: a heap, once it is wanted."""
+        self._new: list[tuple[float, int]] = []
+        """The same of those that are admitted here, until then."""
         chunks = engine.chunks()
         if chunks:
-            self._extra_s = engine.step_s - self._step_s
-            self.ready_s = engine.due_s
-            for one, tokens in chunks:
-                self._compute(one.computed + tokens, one.target)
-            for one in engine.prefilling()[len(chunks) :]:
-                self._compute(one.computed, one.target)
+            self._at_s, self._step = engine.due_s, 1.0
+            rest = dict(chunks)
+            for one in engine.prefilling():
+                self._compute(one.computed + rest.get(one, 0), one.target)
+                self._joins(one.left, one.target)
         for one in engine.queue():
             self.admit(one, engine.due_s)
 
@@ -89,10 +97,11 @@ class _Outlook:
         other._free_slots = self._free_slots
         other._free_tokens = self._free_tokens
         other._decoders = self._decoders
-        other._step_s = self._step_s
-        other._extra_s = self._extra_s
+        other._at_s = self._at_s
+        other._step = self._step
         other.ready_s = self.ready_s
         other._ends = None if self._ends is None else self._ends.copy()
+        other._new = self._new.copy()
         return other
 
     def admit(self, request: Sequence, arrives_s: float) -> float:
@@ -100,53 +109,69 @@ class _Outlook:
         engine = self._engine
         cached = engine.cached_of(request)
         tokens = request.target - cached
-        start_s = max(arrives_s, self.ready_s)
-        if self._free_slots < 1 or self._free_tokens - self._growth(start_s) < tokens:
-            start_s = self._room_s(start_s, tokens)
-        if self._decoders and start_s > self.ready_s:
-            step = ceil(self._step_at(start_s) - _GRAIN)
-            start_s = max(start_s, engine.began_s + step * self._step_s + self._extra_s)
-        self.ready_s = start_s
+        self._go_to(arrives_s)
+        self._let_end()
+        while not self._has_room(tokens) and self._ends:
+            self._go_to_step(self._ends[0][0])
+            self._let_end()
         self._free_slots -= 1
         self._free_tokens -= tokens
         self._compute(cached, request.target)
-        self._decoders += 1
-        if self._ends is not None:
-            heappush(self._ends, (self._step_at(self.ready_s) + request.left, tokens))
+        self._joins(request.left, tokens)
         return self.ready_s
 
-    def _step_at(self, at_s: float) -> float:
-        if not self._step_s:
-            return 0.0
-        return max(0.0, (at_s - self._engine.began_s - self._extra_s) / self._step_s)
-
-    def _growth(self, at_s: float) -> float:
-        """What the sequences that decode will have added to the memory by then."""
-        return self._decoders * self._step_at(at_s)
-
-    def _compute(self, start: int, end: int) -> None:
-        """Tokens `start` to `end` of a prompt are computed next."""
-        if start == end:
-            return
-        engine = self._engine
-        spec = engine.spec
-        work_s = spec.profile.prefill_span_ms(start, end) * engine.slowness / 1000
-        decoders = min(self._decoders, spec.slots)
-        steps = ceil((end - start) / max(1, spec.step_tokens - decoders))
-        self.ready_s += work_s + steps * engine.step_of(decoders)
-        self._extra_s += work_s
-
-    def _room_s(self, start_s: float, tokens: int) -> float:
-        """When, from `start_s` on, there is a slot and memory for `tokens`: as sequences finish."""
-        engine = self._engine
+    def _has_room(self, tokens: int) -> bool:
+        """Whether there is a slot and memory now; who decodes has added a token a step."""
+        if self._free_slots > 0 and self._free_tokens - self._decoders * self._step >= tokens + self._decoders:
+            return True
         if self._ends is None:
-            self._ends = engine.ends()
+            self._ends = [*self._engine.ends(), *self._new]
             heapify(self._ends)
+            self._let_end()
+        return self._free_slots > 0 and self._free_tokens - self._decoders * self._step >= tokens + self._decoders
+
+    def _let_end(self) -> None:
+        """Those whose last token has been made by now give back what they hold."""
         ends = self._ends
-        while ends and (self._free_slots < 1 or self._free_tokens - self._growth(start_s) < tokens):
-            step, held = heappop(ends)
-            start_s = max(start_s, engine.began_s + step * self._step_s + self._extra_s)
+        while ends and ends[0][0] <= self._step + _GRAIN:
+            _, held = heappop(ends)
             self._free_slots += 1
             self._free_tokens += held
             self._decoders = max(0, self._decoders - 1)
-        return start_s
+
+    def _step_s(self) -> float:
+        engine = self._engine
+        return engine.step_of(min(self._decoders, engine.spec.slots))
+
+    def _go_to(self, at_s: float) -> None:
+        """Forward to the first start of a step at or after `at_s`."""
+        if at_s > self._at_s:
+            if self._decoders:
+                self._go_to_step(self._step + ceil((at_s - self._at_s) / self._step_s() - _GRAIN))
+            else:
+                self._at_s = at_s
+
+    def _go_to_step(self, step: float) -> None:
+        """Forward to the start of a step."""
+        if step > self._step:
+            self._at_s += (step - self._step) * self._step_s()
+            self._step = step
+
+    def _compute(self, start: int, end: int) -> None:
+        """Tokens `start` to `end` of a prompt are computed next."""
+        if start < end:
+            spec = self._engine.spec
+            work_s = spec.profile.prefill_span_ms(start, end) * self._engine.slowness / 1000
+            steps = ceil((end - start) / max(1, spec.step_tokens - self._decoders))
+            self._at_s += work_s + steps * self._step_s()
+            self._step += steps
+        self.ready_s = self._at_s
+
+    def _joins(self, left: int, tokens: int) -> None:
+        """A sequence has its first token; `left` was to be made with that."""
+        self._decoders += 1
+        end = (self._step + left - 1, tokens)
+        if self._ends is None:
+            self._new.append(end)
+        else:
+            heappush(self._ends, end)

@@ -2,8 +2,10 @@
 answer will be; it sends each request where its first token comes soonest, and refuses at once what would miss its
 budget.
 
-It is greedy and selfish: it never holds a request back for another's sake. A scenario's bound is therefore the
-best of it and all policies.
+It is greedy: it never holds a request back for another's sake, nor does it know who will ask next. But it takes
+all that are on their way somewhere as being there before the request it places, whoever arrives first: without
+that, a far request's slot is given away under it, and goodput falls by 8 points at 1.2 of capacity. A scenario's
+bound is the best of it and all policies.
 """
 
 from __future__ import annotations
@@ -35,13 +37,13 @@ class Traffic:
         """It has left its edge."""
         self._on_way[attempt.site.key].append(attempt)
 
-    def before(self, key: str, arrives_s: float) -> list[Attempt]:
-        """Those on the way to `key` that will be there by then, in order of arrival."""
+    def on_way(self, key: str) -> list[Attempt]:
+        """Those on the way to `key`, in order of arrival."""
         on_way = self._on_way[key]
-        if not on_way:
-            return on_way
-        on_way[:] = [one for one in on_way if not (one.is_received or one.is_over)]
-        return sorted((one for one in on_way if one.sent_s + one.leg_s <= arrives_s), key=_arrival)
+        if on_way:
+            on_way[:] = [one for one in on_way if not (one.is_received or one.is_over)]
+            on_way.sort(key=_arrival)
+        return on_way
 
 
 def _arrival(attempt: Attempt) -> float:
@@ -95,7 +97,7 @@ class Oracle:
             if not engine.fits(ask.prompt_tokens, ask.output_tokens):
                 continue
             arrives_s = now_s + leg_s
-            before = self._traffic.before(site.key, arrives_s)
+            before = self._traffic.on_way(site.key)
             forecast = self._traffic.forecasts[site.key]
             first_s = forecast.first_token_s(request, arrives_s, before, by_s=best_s - leg_s) + leg_s
             if first_s < best_s:
