@@ -4,6 +4,7 @@ WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 RUN python -m venv /opt/gslb && /opt/gslb/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY gslb ./gslb
+COPY config/scenarios ./config/scenarios
 RUN /opt/gslb/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.11-slim
