@@ -73,9 +73,13 @@ def _one_of_front(slate: Slate) -> Option | None:
 def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option], bool]:
     """Options within `near_equal_ms` of the least, and whether a shut gate kept any out.
 
+    Where requests are held no gate yields in a region that is full but for what comes free now, unless all of home
+    is gone: that is what the region's own clients wait for.
+
     Looks no further once even an idle endpoint could not win.
     """
     near_ms = slate.rules.damping.near_equal_ms
+    keeps_out = slate.rules.holds and slate.tier.has_home  # the alternative is to wait for a slot at home
     cutoff_ms = idle_cutoff_ms = float("inf")
     near: list[Option] = []
     gated = False
@@ -88,9 +92,10 @@ def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option
         slate.seen.append(option)
         if not option.has_room or option.total_ms > cutoff_ms:
             continue
-        if entry.tax_ms and not through_shut_gates and slate.gate_is_shut(entry.region):
+        if entry.tax_ms and slate.gate_is_shut(entry.region):
             gated = True
-            continue
+            if not through_shut_gates or (keeps_out and slate.is_brimming(entry.region)):
+                continue
         near.append(option)
         if option.total_ms + near_ms < cutoff_ms:
             cutoff_ms = option.total_ms + near_ms

@@ -235,7 +235,7 @@ class Router:
         affinity = self._affinity
         cached = None if affinity is None else affinity.expected(facts, now_s)
         return Slate(
-            facts, snapshot, now_s, self.rules, candidates.home, self._dice, self._turn, self._gate_is_shut, tried,
+            facts, snapshot, now_s, self.rules, candidates.home, self._dice, self._turn, self._ask_gate, tried,
             avoided, cached,
         )  # fmt: skip
 
@@ -336,7 +336,8 @@ class Router:
         edge = self.rules.edge_place
         return rtt_prior_ms(place, edge) if edge is not None and place.is_located else 0.0
 
-    def _gate_is_shut(self, region: str, snapshot: Snapshot, now_s: float) -> bool:
+    def _ask_gate(self, region: str, snapshot: Snapshot, now_s: float) -> tuple[bool, float]:
+        """Whether a region's door for foreign traffic is shut, and the used share of its slots."""
         stale_after_s = self.rules.stale_after_s
         used = slots = guests = 0.0
         for i in self._live_by_region.get(region, ()):
@@ -346,13 +347,14 @@ class Router:
                 used += in_system(view, now_s, stale_after_s)
                 guests = view.guests.requests
         if not slots:
-            return False
+            return False, 0.0
+        share = used / slots
         if guests >= self.rules.spill_cap * slots:
-            return True
+            return True, share
         gate = self._gates.get(region)
         if gate is None:
             gate = self._gates[region] = Gate(self.rules.gate_shut, self.rules.gate_open)
-        return gate.update(used / slots)
+        return gate.update(share), share
 
 
 def _live_by_region(snapshot: Snapshot) -> dict[str, list[int]]:

@@ -17,6 +17,9 @@ from gslb.routing.rules import RoutingRules
 from gslb.routing.view import Snapshot
 from gslb.types import Facts
 
+_BRIM = 0.95
+"""Share of a region's slots in use from which a shut gate yields to nobody whose home lives."""
+
 
 class Entry:
     """One endpoint of a tier: its place in the snapshot and what depends on the client's place only.
@@ -40,12 +43,13 @@ class Tier:
     `front` are those at home that would be near-equals if all were idle: what a quiet fleet chooses from.
     """
 
-    __slots__ = ("entries", "front", "nearest_ms")
+    __slots__ = ("entries", "front", "has_home", "nearest_ms")
 
     def __init__(self, entries: list[Entry], near_equal_ms: float) -> None:
         self.entries = sorted(entries, key=_idle_ms)
         self.nearest_ms = self.entries[0].idle_ms
         limit_ms = self.nearest_ms + near_equal_ms
+        self.has_home = any(not entry.tax_ms for entry in self.entries)
         self.front = [entry for entry in self.entries if not entry.tax_ms and entry.idle_ms <= limit_ms]
 
 
@@ -58,22 +62,8 @@ class Slate:
     floor under every option's prefill; `seen` collects what a policy looked at (some perhaps twice)."""
 
     __slots__ = (
-        "_ask_gate",
-        "_avoided",
-        "_cached",
-        "_now_s",
-        "_shut",
-        "_snapshot",
-        "_tried",
-        "dice",
-        "facts",
-        "home",
-        "least_prefill_ms",
-        "rules",
-        "seen",
-        "tier",
-        "turn",
-        "work",
+        "_ask_gate", "_avoided", "_cached", "_gates", "_now_s", "_snapshot", "_tried", "dice", "facts", "home",
+        "least_prefill_ms", "rules", "seen", "tier", "turn", "work",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +75,7 @@ class Slate:
         home: str,
         dice: Random,
         turn: int,
-        ask_gate: Callable[[str, Snapshot, float], bool],
+        ask_gate: Callable[[str, Snapshot, float], tuple[bool, float]],
         tried: Collection[str] = (),
         avoided: Collection[str] = (),
         cached: Expected | None = None,
@@ -105,7 +95,7 @@ class Slate:
         self._ask_gate = ask_gate
         self._tried = tried
         self._avoided = avoided
-        self._shut: dict[str, bool] | None = None
+        self._gates: dict[str, tuple[bool, float]] | None = None
         self.seen: list[Option] = []
 
     tier: Tier
@@ -132,13 +122,21 @@ class Slate:
         return option.view.at_s >= self._now_s - self.rules.stale_after_s
 
     def gate_is_shut(self, region: str) -> bool:
-        """Ask a region's door for foreign traffic, once per slate."""
-        shut = self._shut
-        if shut is None:
-            shut = self._shut = {}
-        if region not in shut:
-            shut[region] = self._ask_gate(region, self._snapshot, self._now_s)
-        return shut[region]
+        """Whether a region's door for foreign traffic is shut."""
+        return self._gate(region)[0]
+
+    def is_brimming(self, region: str) -> bool:
+        """Next to no slot of a region is free: what comes free there its own clients wait for."""
+        return self._gate(region)[1] >= _BRIM
+
+    def _gate(self, region: str) -> tuple[bool, float]:
+        """Ask a region's door, once per slate."""
+        gates = self._gates
+        if gates is None:
+            gates = self._gates = {}
+        if region not in gates:
+            gates[region] = self._ask_gate(region, self._snapshot, self._now_s)
+        return gates[region]
 
     def with_room(self) -> Iterator[Option]:
         """Options that can take one more request now, nearest first; the full ones land in `seen` too."""

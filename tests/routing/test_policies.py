@@ -117,7 +117,7 @@ def slate_of(options: list[Option], gate: Callable[[str], bool] = lambda _region
     entries = [Entry(i, f"r{i}", o.network_ms, o.tax_ms) for i, o in enumerate(options)]
     rules = RoutingRules(order=("r0", "r1"))
     slate = OfferedSlate(
-        facts(), Snapshot((), 0, 0), 0.0, rules, "r0", Random(1), 0, lambda region, *_: gate(region)
+        facts(), Snapshot((), 0, 0), 0.0, rules, "r0", Random(1), 0, lambda region, *_: (gate(region), 0.0)
     )
     slate.offered = options
     slate.tier = Tier(entries, rules.damping.near_equal_ms)
@@ -255,7 +255,7 @@ def test_pruning_finds_what_looking_everywhere_finds(
     asked = facts(prompt_tokens=tokens)
     candidates = asking._candidates(asked, view.snapshot)
     slate = asking._slate(candidates, asked, view.snapshot, 0.0, (), frozenset())
-    slate._ask_gate = lambda region, *_: region in shut
+    slate._ask_gate = lambda region, *_: (region in shut, 0.0)
     (slate.tier,) = candidates.tiers
     found, gated = _nearly_best(slate, through_shut_gates=through)
 
