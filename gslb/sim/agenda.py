@@ -7,7 +7,7 @@ from heapq import heappush
 from itertools import count
 from typing import Any
 
-Act = Callable[[float, Any], None]
+Act = Callable[[float, Any], object]
 """Called with the simulated time and what was put in beside it."""
 
 

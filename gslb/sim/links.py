@@ -21,7 +21,7 @@ class Links:
 
     def __init__(self, setting: Setting, dice: Random) -> None:
         self._setting = setting
-        self._dice = dice
+        self._random = dice.random
         normal = NormalDist()
         self._factors = [
             exp(setting.jitter * normal.inv_cdf((i + 0.5) / _JITTER_STEPS)) for i in range(_JITTER_STEPS)
@@ -31,7 +31,7 @@ class Links:
 
     def jitter(self) -> float:
         """A lognormal factor with median 1."""
-        return self._factors[int(self._dice.random() * _JITTER_STEPS)]
+        return self._factors[int(self._random() * _JITTER_STEPS)]
 
     def edge_to_region_s(self, edge: EdgeSpec) -> dict[str, float]:
         """Mean one-way seconds from an edge to each region, by name."""

@@ -13,6 +13,7 @@ from math import ceil, exp, log
 _GROWTH = 1.02
 """Buckets grow by 2 %: a quantile is at most 1 % off."""
 _LOG_GROWTH = log(_GROWTH)
+_PER_LOG = 1 / _LOG_GROWTH
 _LEAST_MS = 0.1
 
 
@@ -33,7 +34,7 @@ class Times:
 
     def add(self, ms: float) -> None:
         """Take in one time (below 0.1 ms counts as that)."""
-        self.buckets[ceil(log(ms if ms > _LEAST_MS else _LEAST_MS) / _LOG_GROWTH)] += 1
+        self.buckets[ceil(log(ms if ms > _LEAST_MS else _LEAST_MS) * _PER_LOG)] += 1
         self.count += 1
         self.sum_ms += ms
 

@@ -40,19 +40,15 @@ class Score:
         assert attempt.first_s is not None
         ttft_ms = (attempt.first_s + journey.client_s - ask.at_s) * 1000
         is_good = ttft_ms <= ask.budget_ms
-        if is_good:
-            moment.good += 1
+        moment.good += is_good
         if not journey.is_counted:
             return
         home, served = journey.home, attempt.site.region
         tally = self._tallies.get((home, served)) or self._tally(home, served)
         tally.completed += 1
-        if is_good:
-            tally.good += 1
-        if served != home:
-            tally.spilled += 1
-        if served != journey.edge.home_region:
-            tally.crossed += 1
+        tally.good += is_good
+        tally.spilled += served != home
+        tally.crossed += served != journey.edge.home_region
         tally.attempts += journey.attempts
         tally.prompt_tokens += ask.prompt_tokens
         tally.output_tokens += ask.output_tokens
@@ -62,7 +58,8 @@ class Score:
         if attempt.predicted_ms is not None:
             measured_ms = (attempt.first_s - attempt.sent_s) * 1000
             tally.prediction_error.add(abs(attempt.predicted_ms / measured_ms - 1) * 1000)
-        self._count_held(journey, tally)
+        if journey.held_s:
+            self._count_held(journey, tally)
         self.reasons[attempt.reason] += 1
 
     def shed(self, journey: Journey, reason: str) -> None:

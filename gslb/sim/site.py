@@ -143,8 +143,7 @@ class Site:
         made = engine.made_in_jump(now_s)
         kv_tokens = engine.spec.kv_tokens
         return LoadSample(
-            now_s, float(engine.running), float(engine.waiting), (engine.kv_tokens + made) / kv_tokens,
-            float(engine.prompt_tokens), float(engine.generation_tokens + made), float(engine.prefix_hits),
-            float(engine.prefix_queries), engine.gap_s + made * engine.step_s, float(engine.gaps + made),
-            float(kv_tokens),
+            now_s, engine.running, engine.waiting, (engine.kv_tokens + made) / kv_tokens, engine.prompt_tokens,
+            engine.generation_tokens + made, engine.prefix_hits, engine.prefix_queries,
+            engine.gap_s + made * engine.step_s, engine.gaps + made, kv_tokens,
         )  # fmt: skip

@@ -158,3 +158,13 @@ def test_a_prompt_longer_than_the_memory_fails_and_is_not_tried_elsewhere() -> N
 
     result = play(replace(setting, offered=offered))
     assert (result.total.failed, result.total.attempts) == (1, 1)
+
+
+def test_what_is_kept_does_not_grow_with_the_run() -> None:
+    def kept(duration_s: float) -> int:
+        world = World(small(rate_per_s=20.0, duration_s=duration_s, jitter=0.2), "ttft", 1, lambda: 0.0)
+        world.play(lambda _share: True)
+        edges = world.edges.values()
+        return len(world._agenda.heap) + sum(len(edge._silent) + len(edge._late) for edge in edges)
+
+    assert kept(120.0) < 1.5 * kept(30.0)
