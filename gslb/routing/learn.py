@@ -46,6 +46,9 @@ def prefill_work(prompt_tokens: int, cached_tokens: int = 0) -> int:
     return work
 
 
+_SUMS = ("count", "hold_ms", "holds", "x", "xx", "xy", "y")
+
+
 class Moments:
     """Sums of observations since they were last taken: `x` in thousands of work units, `y` in ms."""
 
@@ -71,7 +74,7 @@ class Moments:
 
     def add(self, other: Moments) -> None:
         """Take in all of another's."""
-        for name in self.__slots__:
+        for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
@@ -81,13 +84,13 @@ class Moments:
 
     def told(self) -> list[float]:
         """The sums as numbers in a fixed order, for `from_told` in another process."""
-        return [getattr(self, name) for name in self.__slots__]
+        return [getattr(self, name) for name in _SUMS]
 
     @classmethod
     def from_told(cls, numbers: Sequence[float]) -> Moments:
         """What `told` said. Raises ValueError when that is something else."""
         moments = cls()
-        for name, number in zip(cls.__slots__, numbers, strict=True):
+        for name, number in zip(_SUMS, numbers, strict=True):
             setattr(moments, name, number)
         return moments
 

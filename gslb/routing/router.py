@@ -339,7 +339,8 @@ class Router:
     def _ask_gate(self, region: str, snapshot: Snapshot, now_s: float) -> tuple[bool, float]:
         """Whether a region's door for foreign traffic is shut, and the used share of its slots."""
         stale_after_s = self.rules.stale_after_s
-        used = slots = guests = 0.0
+        used = slots = 0.0
+        guests = 0
         for i in self._live_by_region.get(region, ()):
             view = snapshot.endpoints[i]
             if view.slots:
