@@ -64,25 +64,26 @@ class Score:
 
     def shed(self, journey: Journey, reason: str) -> None:
         """An edge refused it."""
-        self.open -= 1
         self.moment.shed += 1
-        if journey.is_counted:
-            tally = self._tally(journey.home)
+        if (tally := self._ended_unserved(journey, reason)) is not None:
             tally.shed += 1
-            tally.attempts += journey.attempts
-            self._count_held(journey, tally)
-            self.reasons[reason] += 1
 
     def failed(self, journey: Journey, reason: str) -> None:
         """It got no whole answer."""
-        self.open -= 1
         self.moment.failed += 1
-        if journey.is_counted:
-            tally = self._tally(journey.home)
+        if (tally := self._ended_unserved(journey, reason)) is not None:
             tally.failed += 1
-            tally.attempts += journey.attempts
-            self._count_held(journey, tally)
-            self.reasons[reason] += 1
+
+    def _ended_unserved(self, journey: Journey, reason: str) -> Tally | None:
+        """Count what refused and failed requests have in common; None when this one came in the warm-up."""
+        self.open -= 1
+        if not journey.is_counted:
+            return None
+        tally = self._tally(journey.home)
+        tally.attempts += journey.attempts
+        self._count_held(journey, tally)
+        self.reasons[reason] += 1
+        return tally
 
     def close_second(self, held_now: int, running: dict[str, int]) -> None:
         """The second is over: what is held and runs now."""
