@@ -56,12 +56,12 @@ def _one_of_front(slate: Slate) -> Option | None:
         return None
     i = int(slate.dice.random() * count)
     j = int(slate.dice.random() * (count - 1))
-    first = slate.option(front[i])
-    second = slate.option(front[j + (j >= i)]) if count > 1 else first
-    if first is None or second is None or not (first.has_room and second.has_room):
-        return None
     limit_ms = slate.tier.nearest_ms + slate.least_prefill_ms + slate.rules.damping.near_equal_ms
-    if first.total_ms > limit_ms or second.total_ms > limit_ms:
+    first = slate.option(front[i])
+    if first is None or not first.has_room or first.total_ms > limit_ms:
+        return None
+    second = slate.option(front[j + (j >= i)]) if count > 1 else first
+    if second is None or not second.has_room or second.total_ms > limit_ms:
         return None
     if not (slate.is_known(first) and slate.is_known(second)):
         return None

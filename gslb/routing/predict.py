@@ -14,11 +14,15 @@ from gslb.routing.view import EndpointView
 FRESH_S = 2.0
 """A sample this young counts in full; from here to `stale_after_s` it gives way to what is usual there."""
 
+_PROBING = State.PROBING
+"""Looked up once: a member of an enumeration is dear to look up."""
+
 _FORGOTTEN_AFTER = 10.0
 """After so many times `stale_after_s` more an endpoint's usual load counts for nothing."""
 
 _DOUBTED_SHARE = 0.25
 """Of an endpoint's slots at most so many count as filled by others without anybody having told."""
+_SURELY_FREE_BELOW = 1.0 - _DOUBTED_SHARE
 
 
 class Option:
@@ -101,16 +105,23 @@ def predict(
     never has room."""
     own = view.own
     ahead = own.pending_tokens
-    present = in_system(view, now_s, stale_after_s)
+    is_fresh = now_s - view.at_s <= FRESH_S
+    present = own.requests + view.others if is_fresh else in_system(view, now_s, stale_after_s)
     steps_ms = STEPS_TO_FIRST * view.step_ms if present >= 1.0 else 0.0
     queue_ms = view.base_ms + ahead * view.rate_ms + steps_ms
     if queue_ms < 0.0:
         queue_ms = 0.0
     slots = view.slots
     has_room = True
-    if view.state is State.PROBING:
+    if view.state is _PROBING:
         has_room = own.requests == 0  # a trial is one request
-    elif slots is not None and present + _refilled(view, present - own.requests, now_s, slots) >= slots:
+    elif slots is not None and (
+        present >= slots
+        or (
+            present >= _SURELY_FREE_BELOW * slots
+            and present + _refilled(view, present - own.requests, now_s, slots) >= slots
+        )
+    ):
         has_room = False
         queue_ms += max(present - slots + 1, 0.0) * view.slot_hold_ms / slots
     elif view.is_kv_full and now_s - view.at_s <= stale_after_s:

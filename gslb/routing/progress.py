@@ -15,6 +15,7 @@ requests running, and every number as it was. That is the sign read here. What m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from gslb.routing.health import HealthMachine
@@ -38,6 +39,9 @@ class Sign(Enum):
     """Requests run, and no token has been made since the sample before."""
 
 
+_MOVED = Sign.MOVED
+
+
 class Progress:
     """One engine's samples, one after the other. `still_s` is for how long they have not moved."""
 
@@ -53,7 +57,7 @@ class Progress:
     def take(self, sample: LoadSample, longest_gap_s: float) -> Sign:
         """Take in the next scraped sample; one more than `longest_gap_s` after the last starts anew."""
         sign = self._compare(sample, longest_gap_s)
-        if sign is Sign.STILL:
+        if sign is not _MOVED and sign is Sign.STILL:
             self._samples += 1
         else:
             self._samples = 1
@@ -73,7 +77,7 @@ class Progress:
         if not self._running or not 0 <= sample.at_s - self._until_s <= longest_gap_s:
             return Sign.NONE
         if counted != self._counted:
-            return Sign.MOVED if _has_risen(self._counted, counted) else Sign.NONE
+            return _MOVED if _has_risen(self._counted, counted) else Sign.NONE
         is_filling = (
             sample.running == self._running
             and sample.kv_usage is not None
@@ -94,25 +98,28 @@ class Progress:
 
 def _has_risen(before: tuple[float | None, float | None], now: tuple[float | None, float | None]) -> bool:
     """True when a counter is higher and none is lower or has come or gone."""
-    pairs = [(old, new) for old, new in zip(before, now, strict=True) if (old, new) != (None, None)]
-    return all(old is not None and new is not None and new >= old for old, new in pairs)
+    return _is_no_lower(before[0], now[0]) and _is_no_lower(before[1], now[1])
+
+
+def _is_no_lower(old: float | None, new: float | None) -> bool:
+    return old is new if old is None or new is None else new >= old
 
 
 def judge_progress(
-    progress: Progress, health: HealthMachine, sample: LoadSample, bound_s: float, patience_s: float
+    progress: Progress, health: HealthMachine, sample: LoadSample, bound_s: float, patience_s: Callable[[], float]
 ) -> bool:
     """Take a scraped sample as a sign of what the engine does; True when that is news of its health.
 
-    `bound_s` is the operator's, `patience_s` what is allowed this time.
+    `bound_s` is the operator's, `patience_s` tells what is allowed this time.
     """
-    match progress.take(sample, bound_s):
-        case Sign.MOVED:
-            return health.moved(sample.at_s)
-        case Sign.IDLE:
-            health.idled(sample.at_s)
-        case Sign.STILL if progress.still_s >= patience_s:
-            why = f"{sample.running:.0f} requests run, but no token was made for {progress.still_s:.0f} s"
-            return health.stalled(sample.at_s, why)
+    sign = progress.take(sample, bound_s)
+    if sign is _MOVED:  # nearly always
+        return health.moved(sample.at_s)
+    if sign is Sign.IDLE:
+        health.idled(sample.at_s)
+    elif sign is Sign.STILL and progress.still_s >= patience_s():
+        why = f"{sample.running:.0f} requests run, but no token was made for {progress.still_s:.0f} s"
+        return health.stalled(sample.at_s, why)
     return False
 
 

@@ -21,6 +21,9 @@ from gslb.types import Endpoint, ForcedState, LoadSample
 
 _USUAL_WEIGHT = 0.05
 """Of one sample in the average of others' requests: it remembers about twenty."""
+_LEARNS_ALONE_S = 2.0
+"""What was seen of an endpoint without a sample for so long is taken in by `tick`."""
+_SETS_PER_LEAST = 50
 _KV_FULL = 0.9
 """Above this KV-cache use, waiting requests wait for memory, not for one step's token budget."""
 
@@ -61,7 +64,7 @@ class EndpointView:
         self.rate_ms = fit.rate_ms
         self.step_ms = fit.step_ms
         self.slot_hold_ms = fit.slot_hold_ms
-        self.others = _others(load)
+        self.others = record.others
         self.usual_others = record.usual_others
         self.at_s = float("-inf")
         self.is_kv_full = False
@@ -101,6 +104,8 @@ class _Record:
     seen: Moments = field(default_factory=Moments)
     progress: Progress = field(default_factory=Progress)
     load: LoadSample | None = None
+    others: float = 0.0
+    """Requests of others in the engine, by `load`."""
     usual_others: float = 0.0
     load_error: str | None = None
     models: frozenset[str] | None = None
@@ -108,6 +113,10 @@ class _Record:
     forced: ForcedState = ForcedState.NONE
     rtt_ms: float | None = None
     learnt_slots: int | None = None
+
+    def load_age_s(self, now_s: float) -> float:
+        """How old the last sample is; infinity without one."""
+        return float("inf") if self.load is None else now_s - self.load.at_s
 
     @property
     def slots(self) -> int | None:
@@ -237,34 +246,52 @@ class FleetView:
 
     def tick(self, now_s: float) -> None:
         """Let ejections run out and shares grow, and take in what was learnt. Call about once a second."""
+        changed: list[_Record] = []
+        roster = False
         for record in self._records.values():
-            share = record.health.share
-            is_moved = record.health.tick(now_s)
-            if is_moved or record.learn() or record.health.share != share:
-                self._publish(record, roster=is_moved)
+            health = record.health
+            share = health.share
+            is_moved = health.tick(now_s)
+            # What is sampled regularly learns with its samples.
+            has_learnt = record.load_age_s(now_s) > _LEARNS_ALONE_S and record.learn()
+            if is_moved or has_learnt or health.share != share:
+                changed.append(record)
+            roster = roster or is_moved
+        if changed:
+            self._publish(*changed, roster=roster)
 
     def load_sampled(self, key: str, sample: LoadSample) -> None:
         """A scrape or an ORCA header told the load of `key`; signals it lacks stay as they were known."""
-        record = self._records.get(key)
-        if record is None:
-            return
+        self.loads_sampled(((key, sample),))
+
+    def loads_sampled(self, samples: Iterable[tuple[str, LoadSample]]) -> None:
+        """The same of several endpoints at once, which costs one snapshot."""
+        changed: list[_Record] = []
+        for key, sample in samples:
+            if record := self._records.get(key):
+                self._take_sample(record, sample)
+                changed.append(record)
+        if changed:
+            self._publish(*changed, roster=False)
+
+    def _take_sample(self, record: _Record, sample: LoadSample) -> None:
         previous = record.load
         if sample.running is None and previous is not None and previous.running is not None:
             # An ORCA header tells the queue only: what runs stays as last scraped, and as old.
             waiting = previous.waiting if sample.waiting is None else sample.waiting
             kv_usage = previous.kv_usage if sample.kv_usage is None else sample.kv_usage
             record.load = replace(previous, waiting=waiting, kv_usage=kv_usage)
+            record.others = _others(record.load)
         else:
             record.load = sample
             record.load_error = None
             record.fit.sampled(previous, sample)
             record.learn()
-            others = _others(sample)
+            record.others = others = _others(sample)
             record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
             record.learnt_slots = _learn_slots(record.learnt_slots, previous, sample)
             if self._marks.stall_s:
                 self._judge_progress(record, sample)
-        self._publish(record, roster=False)
 
     def first_token_seen(self, key: str, work: float, wait_ms: float) -> None:
         """A first token came `wait_ms` (decoding steps left out) after its request reached the engine of `key`,
@@ -340,8 +367,11 @@ class FleetView:
                 self._publish(neighbour, roster=True)
 
     def _judge_progress(self, record: _Record, sample: LoadSample) -> None:
-        bound_s, pending_tokens = self._marks.stall_s, record.own.pending_tokens
-        most_s = patience_s(bound_s, pending_tokens, record.endpoint.prefill_ms_per_token)
+        bound_s = self._marks.stall_s
+
+        def most_s() -> float:
+            return patience_s(bound_s, record.own.pending_tokens, record.endpoint.prefill_ms_per_token)
+
         if judge_progress(record.progress, record.health, sample, bound_s, most_s):
             self._publish(record, roster=True)
             if record.health.cause is Cause.PROGRESS:
@@ -391,6 +421,7 @@ class FleetView:
         health.state, health.cause, health.reason = known.state, known.cause, known.reason
         health.failed_requests, health.share = known.failed_requests, known.share
         record.load, record.learnt_slots = known.load, known.learnt_slots
+        record.others = _others(known.load)
         record.usual_others = known.usual_others
         record.fit.take_over(known.beliefs)
         if record.endpoint.models is None:
@@ -430,25 +461,28 @@ class FleetView:
         record = self._records.get(key)
         return record.load_error if record else None
 
-    def _publish(self, record: _Record, *, roster: bool) -> None:
-        i = self._index[record.endpoint.key]
+    def _publish(self, *records: _Record, roster: bool) -> None:
         if roster:
             self._list_models()
-        views = self.snapshot.endpoints
-        if roster:
             self._roster += 1
-        view = EndpointView(record)
-        self._set((*views[:i], view, *views[i + 1 :]), view.rate_ms)
-        self._on_change(record.endpoint.key)
+        views = list(self.snapshot.endpoints)
+        least_ms = self.snapshot.least_rate_ms
+        for record in records:
+            view = EndpointView(record)
+            views[self._index[record.endpoint.key]] = view
+            if view.rate_ms < least_ms:
+                least_ms = view.rate_ms
+        self._set(tuple(views), least_ms)
+        for record in records:
+            self._on_change(record.endpoint.key)
         self.on_news()
 
-    def _set(self, views: tuple[EndpointView, ...], rate_ms: float) -> None:
-        """A new snapshot, in which a rate has become `rate_ms`. The least of all is looked for now and then only:
+    def _set(self, views: tuple[EndpointView, ...], least_ms: float) -> None:
+        """A new snapshot, in which no rate is below `least_ms`. The least of all is looked for now and then only:
         between that it may be too low, never too high."""
-        least_ms = min(rate_ms, self.snapshot.least_rate_ms)
         self._until_least -= 1
         if self._until_least < 0:
-            self._until_least = len(views)
+            self._until_least = _SETS_PER_LEAST
             least_ms = min((view.rate_ms for view in views), default=0.0)
         self.snapshot = Snapshot(views, self._roster, self._generation, self._assumes_models, least_ms)
 

@@ -13,6 +13,9 @@ from gslb.sim.setting import EdgeSpec, Setting
 from gslb.sim.site import Site
 from gslb.types import LoadSample
 
+_SOON = 0.25
+"""Share of the interval until the next probe after one whose connection was refused (live: `observe.watch`)."""
+
 Samples = list[tuple[str, LoadSample | None]]
 
 
@@ -38,11 +41,16 @@ class Watch:
         self._agenda = agenda
         self._links = links
         self._dice = dice
-        self._rtts = {key: MeasuredRtt() for key in sites}
-        self._prior_ms = {key: rtt_prior_ms(edge.place, site.endpoint.region.place) for key, site in sites.items()}
         self._by_region: dict[str, list[Site]] = {}
         for site in sites.values():
             self._by_region.setdefault(site.region, []).append(site)
+        self._hurried: set[str] = set()
+        """Who is probed once more, soon."""
+        self._rtts = {region: MeasuredRtt() for region in self._by_region}
+        self._prior_ms = {
+            region: rtt_prior_ms(edge.place, members[0].endpoint.region.place)
+            for region, members in self._by_region.items()
+        }
 
     on_sampled: Callable[[float], None]
     """Called when samples have come in; set by the world."""
@@ -51,8 +59,8 @@ class Watch:
         """Hear from everybody once, then keep the rhythms, each region's with a phase of its own."""
         setting, dice, at = self._setting, self._dice, self._agenda.at
         for region, sites in self._by_region.items():
+            self._probed_all(0.0, (region, self._round_trip_s(region)))
             for site in sites:
-                self._probed(0.0, (site, self._round_trip_s(region)))
                 self._fleet.load_sampled(site.key, site.sample(0.0))
             at(setting.scrape_interval_s * dice.random(), self._scrape, region)
             at(setting.probe_interval_s * dice.random(), self._probe_all, region)
@@ -75,39 +83,56 @@ class Watch:
 
     def _sampled(self, now_s: float, samples: Samples) -> None:
         fleet = self._fleet
-        aged_s = self._setting.signal_age_s
+        taken_s = now_s - self._setting.signal_age_s
+        told: list[tuple[str, LoadSample]] = []
         for key, sample in samples:
             if sample is None:
                 fleet.load_failed(key, "no /metrics")
-                continue
-            sample.at_s = now_s - aged_s
-            fleet.load_sampled(key, sample)
+            else:
+                sample.at_s = taken_s
+                told.append((key, sample))
+        fleet.loads_sampled(told)
         self.on_sampled(now_s)
 
     # --- health ------------------------------------------------------------------------------------
 
     def _probe_all(self, now_s: float, region: str) -> None:
-        for site in self._by_region[region]:
-            self.probe(site.key, now_s)
+        round_trip_s = self._round_trip_s(region)
+        self._agenda.at(now_s + round_trip_s, self._probed_all, (region, round_trip_s))
         self._agenda.at(now_s + self._setting.probe_interval_s * self._spread(), self._probe_all, region)
 
-    def probe(self, key: str, now_s: float) -> None:
-        """Probe one endpoint now."""
-        site = self._sites[key]
-        round_trip_s = self._round_trip_s(site.region)
-        self._agenda.at(now_s + round_trip_s, self._probed, (site, round_trip_s))
+    def _probed_all(self, now_s: float, what: tuple[str, float]) -> None:
+        region, round_trip_s = what
+        rtt = self._rtts[region]
+        rtt.observe(round_trip_s * 1000)
+        rtt_ms = rtt.blended_ms(self._prior_ms[region])
+        for site in self._by_region[region]:
+            if self._probed(now_s, site):
+                self._fleet.rtt_measured(site.key, rtt_ms)
 
-    def _probed(self, now_s: float, what: tuple[Site, float]) -> None:
-        site, round_trip_s = what
+    def probe(self, key: str, now_s: float) -> None:
+        """Probe one endpoint now, out of turn."""
+        site = self._sites[key]
+        self._agenda.at(now_s + self._round_trip_s(site.region), self._probed, site)
+
+    def _probed(self, now_s: float, site: Site) -> bool:
+        """A probe of `site` is back; True when it was good."""
         if site.is_gone:
-            self._fleet.probe_failed(site.key, now_s, "connection refused")
+            self._fleet.probe_failed(site.key, now_s, "connection refused", is_refused=True)
+            if site.key not in self._hurried and not self._fleet.is_ejected(site.key):
+                # Nobody is there: no reason to give it time.
+                self._hurried.add(site.key)
+                self._agenda.at(now_s + self._setting.probe_interval_s * _SOON, self._probed_again, site)
         elif site.looks_ill:
             self._fleet.probe_failed(site.key, now_s, "status 503 on /health")
         else:
             self._fleet.probe_passed(site.key, now_s)
-            rtt = self._rtts[site.key]
-            rtt.observe(round_trip_s * 1000)
-            self._fleet.rtt_measured(site.key, rtt.blended_ms(self._prior_ms[site.key]))
+            return True
+        return False
+
+    def _probed_again(self, now_s: float, site: Site) -> None:
+        self._hurried.discard(site.key)
+        self._probed(now_s, site)
 
     def _round_trip_s(self, region: str) -> float:
         return 2 * self._legs_s[region] * self._links.jitter()
