@@ -58,9 +58,13 @@ def _chunked(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
+_FIELDS = b"date: Mon, 30 Nov 2026 02:31:29 GMT\r\nserver: uvicorn\r\n"
+"""What uvicorn begins every answer with."""
+
+
 def _answer(content_type: bytes, body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-length: %d\r\ncontent-type: %b\r\n\r\n%b" % (
-        len(body), content_type, body,
+    return b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\ncontent-type: %b\r\n\r\n%b" % (
+        _FIELDS, len(body), content_type, body,
     )  # fmt: skip
 
 
@@ -74,10 +78,10 @@ _MODELS = _answer(
     b"application/json",
     orjson.dumps({"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "vllm"}]}),
 )
-_NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nserver: uvicorn\r\ncontent-length: 0\r\n\r\n"
+_NOT_FOUND = b"HTTP/1.1 404 Not Found\r\n%bcontent-length: 0\r\n\r\n" % _FIELDS
 _STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"transfer-encoding: chunked\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\n%bcontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+    % _FIELDS
 )
 _METRICS = (
     "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{{labels}}} {running}\n"

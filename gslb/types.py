@@ -84,7 +84,7 @@ class Endpoint:
     step_ms: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class Facts:
     """What one request asks, as far as the decision cares. Immutable by convention once routed.
 
@@ -93,20 +93,51 @@ class Facts:
     the class it is held in when nobody has room: the higher goes first. `affinity_key` is a hash of what marks
     requests that belong together (session, cache key, user; None: nothing does); `prefix_blocks` are chained
     hashes of the prompt's leading blocks of `block_tokens` tokens each: equal hash, equal prompt up to there.
+
+    Its `__init__` is written out because every request makes one: what `dataclass` generates stays interpreted
+    when the module is compiled.
     """
 
     model: str
-    place: Place = UNKNOWN_PLACE
-    tenant: str = ""
-    prompt_tokens: int = 0
-    is_stream: bool = False
-    budget_ms: float | None = None
-    pinned_region: str | None = None
-    tenant_jurisdictions: frozenset[str] | None = None
-    priority: int = 0
-    affinity_key: int | None = None
-    prefix_blocks: tuple[int, ...] = ()
-    block_tokens: int = 0
+    place: Place
+    tenant: str
+    prompt_tokens: int
+    is_stream: bool
+    budget_ms: float | None
+    pinned_region: str | None
+    tenant_jurisdictions: frozenset[str] | None
+    priority: int
+    affinity_key: int | None
+    prefix_blocks: tuple[int, ...]
+    block_tokens: int
+
+    def __init__(
+        self,
+        model: str,
+        place: Place = UNKNOWN_PLACE,
+        tenant: str = "",
+        prompt_tokens: int = 0,
+        is_stream: bool = False,
+        budget_ms: float | None = None,
+        pinned_region: str | None = None,
+        tenant_jurisdictions: frozenset[str] | None = None,
+        priority: int = 0,
+        affinity_key: int | None = None,
+        prefix_blocks: tuple[int, ...] = (),
+        block_tokens: int = 0,
+    ) -> None:
+        self.model = model
+        self.place = place
+        self.tenant = tenant
+        self.prompt_tokens = prompt_tokens
+        self.is_stream = is_stream
+        self.budget_ms = budget_ms
+        self.pinned_region = pinned_region
+        self.tenant_jurisdictions = tenant_jurisdictions
+        self.priority = priority
+        self.affinity_key = affinity_key
+        self.prefix_blocks = prefix_blocks
+        self.block_tokens = block_tokens
 
 
 @dataclass(slots=True)

@@ -25,17 +25,19 @@ _NO_RIGHTS = TenantRights("")
 _PRIORITIES = {b"high": 1, b"normal": 0, b"low": -1}
 
 
-@dataclass(slots=True)
 class Admitted:
     """A request that may be routed. `facts` is None for what is served from memory. `body` goes upstream."""
 
-    reading: Reading
-    facts: Facts | None
-    body: bytes
-    is_counted: bool = False
-    """It holds one of its tenant's places, until `count_out`."""
-    rate_lines: bytes = b""
-    """What its tenant has left per time, as field lines for the answer."""
+    __slots__ = ("body", "facts", "is_counted", "rate_lines", "reading")
+
+    def __init__(self, reading: Reading, facts: Facts | None, body: bytes) -> None:
+        self.reading = reading
+        self.facts = facts
+        self.body = body
+        self.is_counted = False
+        """It holds one of its tenant's places, until `count_out`."""
+        self.rate_lines = b""
+        """What its tenant has left per time, as field lines for the answer."""
 
     def count_in(self, running: ConcurrencyLimit) -> None:
         """Take one of the tenant's places. Raises ApiError `concurrency_limit` when all are taken."""

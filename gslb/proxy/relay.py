@@ -5,7 +5,6 @@ The last of the five rooms. `write` runs for every token: an endpoint's connecti
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from gslb.proxy.client import ClientConnection
 
 _TAIL_PIECES = 4
+"""At least so many are kept, and never twice as many."""
 _TAIL_BYTES = 16 * 1024
 
 
@@ -52,14 +52,17 @@ class Relay:
         self.is_event_stream = head.is_event_stream
         self.moved_at_s = clock.now_s
         self.bytes_out = 0
-        self.tail: deque[bytes] = deque(maxlen=_TAIL_PIECES)
+        self.tail: list[bytes] = []
 
     def write(self, payload: bytes, is_complete: bool) -> None:
         """Write more of the answer, and its end when that is all."""
         if payload:
             size = len(payload)
             self.bytes_out += size
-            self.tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
+            tail = self.tail
+            if len(tail) == 2 * _TAIL_PIECES - 1:
+                del tail[:_TAIL_PIECES]
+            tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
             if self._is_chunked:
                 payload = b"%x\r\n%b\r\n" % (size, payload)
         if self._unsent:
