@@ -27,8 +27,8 @@ class Relay:
     """One answer. `tail` is its end so far, `bytes_out` the payload written, `moved_at_s` when that was last."""
 
     __slots__ = (
-        "_clock", "_has_plain_events", "_is_chunked", "_is_framed", "_on_complete", "_unsent", "_write",
-        "bytes_out", "is_event_stream", "moved_at_s", "tail",
+        "_clock", "_has_plain_events", "_is_framed", "_on_complete", "_unsent", "_write", "bytes_out",
+        "is_chunked", "is_event_stream", "moved_at_s", "tail",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +46,7 @@ class Relay:
         self._on_complete = on_complete
         self._unsent = head_bytes
         self._write = client.writer()
-        self._is_chunked = head.content_length is None and head.has_body and not is_http10
+        self.is_chunked = head.content_length is None and head.has_body and not is_http10
         self._is_framed = head.content_length is not None
         self._has_plain_events = head.is_event_stream and not head.is_encoded
         self.is_event_stream = head.is_event_stream
@@ -57,24 +57,33 @@ class Relay:
     def write(self, payload: bytes, is_complete: bool) -> None:
         """Write more of the answer, and its end when that is all."""
         if payload:
-            size = len(payload)
-            self.bytes_out += size
-            tail = self.tail
-            if len(tail) == 2 * _TAIL_PIECES - 1:
-                del tail[:_TAIL_PIECES]
-            tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
-            if self._is_chunked:
-                payload = b"%x\r\n%b\r\n" % (size, payload)
+            self._note(payload)
+            if self.is_chunked:
+                payload = b"%x\r\n%b\r\n" % (len(payload), payload)
         if self._unsent:
             payload = self._unsent + payload
             self._unsent = b""
         if is_complete:
-            self._write(payload + LAST_CHUNK if self._is_chunked else payload)
+            self._write(payload + LAST_CHUNK if self.is_chunked else payload)
             self._on_complete()
             return
         self._write(payload)
         # The ring's clock is read once a tick: exact enough for a gap, and free.
         self.moved_at_s = self._clock.now_s
+
+    def write_chunk(self, chunk: bytes, payload: bytes) -> None:
+        """Write `payload`, not the first piece of a chunked answer, which came framed in `chunk`."""
+        self._note(payload)
+        self._write(chunk)
+        self.moved_at_s = self._clock.now_s
+
+    def _note(self, payload: bytes) -> None:
+        size = len(payload)
+        self.bytes_out += size
+        tail = self.tail
+        if len(tail) == 2 * _TAIL_PIECES - 1:
+            del tail[:_TAIL_PIECES]
+        tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
 
     def ended_in_error(self) -> bool:
         """True when a whole stream told an error of the engine's in the end."""
@@ -86,4 +95,4 @@ class Relay:
         if not self._has_plain_events or self._is_framed or not ends_between_events(b"".join(self.tail)[-4:]):
             return
         event = error_event("upstream_disconnected", "the upstream ended the stream early", dialect_of(path))
-        self._write(chunk(event) if self._is_chunked else event)
+        self._write(chunk(event) if self.is_chunked else event)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim
+from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim, whole_chunk
 
 if TYPE_CHECKING:
     from gslb.proxy.pool import EndpointPool
@@ -49,9 +49,9 @@ class UpstreamConnection:
     """One pooled connection (an asyncio.Protocol by its methods, as `ClientConnection` is)."""
 
     __slots__ = (
-        "_bodies", "_has_said_end", "_head", "_head_bytes", "_head_is_new", "_head_is_whole", "_is_complete",
-        "_is_dirty", "_is_in_body", "_keeps_alive", "_parser", "_sink", "asker", "has_answered", "idle_since_s",
-        "is_lost", "pool", "requests", "transport",
+        "_bodies", "_chunk_sink", "_has_said_end", "_head", "_head_bytes", "_head_is_new", "_head_is_whole",
+        "_is_between_chunks", "_is_complete", "_is_dirty", "_is_in_body", "_keeps_alive", "_parser", "_sink",
+        "asker", "has_answered", "idle_since_s", "is_lost", "pool", "requests", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: EndpointPool) -> None:
@@ -73,10 +73,13 @@ class UpstreamConnection:
         self._head_is_whole = False
         self._is_in_body = False
         """The head is handed on and the end is not there: what comes is more of the body, or a fault."""
+        self._is_between_chunks = False
+        """The parser stands before a chunk's head."""
         self._bodies: list[bytes] = []
         self._is_complete = False
         self._keeps_alive = False
         self._sink: Callable[[bytes, bool], None] = _to_nobody
+        self._chunk_sink: Callable[[bytes, bytes], None] | None = None
 
     @property
     def is_reused(self) -> bool:
@@ -87,12 +90,13 @@ class UpstreamConnection:
         """Write one request; its answer goes to `asker`."""
         self.asker = asker
         self._sink = asker.on_payload
+        self._chunk_sink = None
         self.requests += 1
         self.has_answered = False
         self._head = None
         self._head_bytes = 0
         self._head_is_whole = False
-        self._is_complete = False
+        self._is_complete = self._is_between_chunks = False
         transport = cast(asyncio.Transport, self.transport)
         if len(body) > 16 * 1024:
             transport.write(request)
@@ -100,9 +104,13 @@ class UpstreamConnection:
         else:
             transport.write(request + body)
 
-    def pass_on(self, sink: Callable[[bytes, bool], None]) -> None:
-        """From now on the body goes to `sink` instead of the asker's `on_payload`: one step less per token."""
+    def pass_on(
+        self, sink: Callable[[bytes, bool], None], chunk_sink: Callable[[bytes, bytes], None] | None
+    ) -> None:
+        """From now on the body goes to `sink` instead of the asker's `on_payload`: one step less per token. Chunks
+        that came whole, one at a time, go to `chunk_sink` with their payload beside them."""
         self._sink = sink
+        self._chunk_sink = chunk_sink
 
     def lend(self) -> asyncio.Transport:
         """Give the transport away: this connection carries no HTTP any more."""
@@ -136,6 +144,13 @@ class UpstreamConnection:
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_between_chunks and self._is_in_body and (payload := whole_chunk(data)) is not None:
+            # One token, the commonest case: the parser stands where it stood.
+            if self._chunk_sink is None:
+                self._sink(payload, False)
+            else:
+                self._chunk_sink(data, payload)
+            return
         fault: str | None = None
         if self._head is None and self._recognised(data):
             return
@@ -151,7 +166,7 @@ class UpstreamConnection:
             fault = f"no HTTP answer ({type(error).__name__})"
         if self._is_in_body and fault is None:
             bodies = self._bodies
-            if bodies:  # more of a body, the commonest case
+            if bodies:  # more of a body
                 self._sink(bodies.pop() if len(bodies) == 1 else self._joined(), False)
                 return
             self._head_bytes += len(data)
@@ -292,6 +307,12 @@ class UpstreamConnection:
     def on_body(self, body: bytes) -> None:
         if not self._is_complete:
             self._bodies.append(body)
+
+    def on_chunk_header(self) -> None:
+        self._is_between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        self._is_between_chunks = True
 
     def on_message_complete(self) -> None:
         head = self._head

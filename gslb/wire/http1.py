@@ -399,5 +399,15 @@ def chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
+def whole_chunk(data: bytes) -> bytes | None:
+    """The payload when `data` is one chunk as `chunk` writes it and nothing else; None for all other bytes, the
+    last chunk, extensions, capital digits and leading zeros among them."""
+    end = data.find(b"\r\n", 1, 10)
+    size = len(data) - end - 4
+    if end < 0 or size <= 0 or data[:end] != b"%x" % size or not data.endswith(b"\r\n"):
+        return None
+    return data[end + 2 : -2]
+
+
 LAST_CHUNK = b"0\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

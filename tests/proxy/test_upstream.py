@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.upstream import UpstreamConnection
-from gslb.wire.http1 import ResponseHead
+from gslb.wire.http1 import ResponseHead, chunk
 
 
 class Transport:
@@ -191,6 +192,43 @@ def test_payload_comes_out_as_it_went_in(pieces: list[bytes], cuts: list[int]) -
     ends = sorted({cut % (len(raw) + 1) for cut in cuts} | {len(raw)})
     found = seen(raw[start:end] for start, end in zip([0, *ends], ends, strict=False))
     assert found[2:] == (b"".join(pieces), "complete", True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pieces=st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(0, 900), max_size=4),
+)
+def test_chunks_that_come_whole_pass_as_they_are(pieces: list[bytes], cuts: list[int]) -> None:
+    chunks = [chunk(piece) for piece in pieces]
+    raw = b"".join(chunks)
+    ends = {len(b"".join(chunks[:n])) for n in range(1, len(chunks) + 1)} | {cut % (len(raw) + 1) for cut in cuts}
+    line = Line()
+    waiter = line.ask()
+    line.receive([CHUNKED])
+    passed: list[bytes] = []
+
+    def take_chunk(data: bytes, payload: bytes) -> None:
+        assert data == chunk(payload)
+        passed.append(data)
+        waiter.payload += payload
+
+    line.connection.pass_on(waiter.on_payload, take_chunk)
+    line.receive(raw[start:end] for start, end in itertools.pairwise([0, *sorted(ends)]))
+    assert waiter.payload == b"".join(pieces)
+    if not cuts:
+        assert passed == chunks[1:], "the first lies behind the head"
+    line.receive([b"0\r\n\r\n"])
+    assert waiter.end == "complete"
+    assert line.returned
+
+
+def test_a_payload_that_looks_like_a_chunk_is_none() -> None:
+    line = Line()
+    waiter = line.ask()
+    line.receive([CHUNKED, b"3\r\nabc\r\n", b"8\r\n", b"3\r\nabc\r\n", b"\r\n", b"3\r\nabc\r\n", b"0\r\n\r\n"])
+    assert waiter.payload == b"abc" + b"3\r\nabc\r\n" + b"abc"
+    assert waiter.end == "complete"
 
 
 @settings(max_examples=300, deadline=None)

@@ -22,6 +22,7 @@ from gslb.wire.http1 import (
     key_lines,
     local_answer,
     upstream_head,
+    whole_chunk,
 )
 
 Fields = list[tuple[bytes, bytes]]
@@ -296,3 +297,29 @@ def test_chunks(payload: bytes) -> None:
     size, _, rest = chunk(payload).partition(b"\r\n")
     assert int(size, 16) == len(payload)
     assert rest == payload + b"\r\n"
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_a_whole_chunk_is_known_by_its_length_and_a_cut_one_is_not(payload: bytes) -> None:
+    whole = chunk(payload)
+    assert whole_chunk(whole) == payload
+    assert all(whole_chunk(whole[:cut]) in (None, whole_payload(whole[:cut])) for cut in range(len(whole)))
+
+
+def whole_payload(data: bytes) -> bytes | None:
+    """What the shorter chunk is that a cut one may happen to be: its head would have to say another length."""
+    size, _, rest = data.partition(b"\r\n")
+    return rest[:-2] if rest.endswith(b"\r\n") and size == b"%x" % (len(rest) - 2) else None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\r\n", b"0\r\n\r\n", b"3\r\nabc", b"3\r\nabcd\r", b"3\r\nab\r\n", b"03\r\nabc\r\n",
+        b"A\r\n0123456789\r\n",
+        b"+3\r\nabc\r\n", b" 3\r\nabc\r\n", b"3 \r\nabc\r\n", b"3;x\r\nabc\r\n", b"3\nabc\r\n", b"3\r\nabc\n\n",
+        b"3\r\nabc\r\n3\r\nabc\r\n", b"3\r\nabc\r\n0\r\n\r\n",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_a_whole_chunk(data: bytes) -> None:
+    assert whole_chunk(data) is None
