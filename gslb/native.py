@@ -36,6 +36,13 @@ HOT_ROOMS = (
 """What one request passes from its first byte to its record. They call each other directly only when compiled
 together."""
 
+SIMULATED_ROOMS = (
+    "sim/agenda", "sim/arrivals", "sim/clients", "sim/desk", "sim/edge", "sim/engine", "sim/faults", "sim/forecast",
+    "sim/journey", "sim/lengths", "sim/links", "sim/oracle", "sim/prefix_cache", "sim/score", "sim/sequence",
+    "sim/site", "sim/skywalker", "sim/watch", "sim/world",
+)  # fmt: skip
+"""What a simulated request passes besides the router."""
+
 
 def is_native() -> bool:
     """True when this process runs the compiled rooms."""
@@ -57,7 +64,7 @@ def build(directory: Path) -> None:
     leave = shutil.ignore_patterns("__pycache__", f"*{EXTENSION_SUFFIXES[0]}")
     shutil.copytree(source, target, ignore=leave)
     os.chdir(directory)  # the directory holds no pyproject.toml, which setuptools would take for its own
-    modules = mypycify([f"gslb/{room}.py" for room in HOT_ROOMS], opt_level="2", debug_level="0")
+    modules = mypycify([f"gslb/{room}.py" for room in (*HOT_ROOMS, *SIMULATED_ROOMS)], opt_level="2", debug_level="0")
     setup(name="gslb-native", packages=[], ext_modules=modules, script_args=["--quiet", "build_ext", "--inplace"])
     shutil.rmtree("build", ignore_errors=True)
 
