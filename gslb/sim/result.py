@@ -123,8 +123,10 @@ class Moment:
 @dataclass(slots=True)
 class RunResult:
     """One policy, one seed. `by_home` counts by the region nearest to the client, `by_served` by the region that
-    answered, `flows` (home, served) -> completed. `busy_share` is of GPU time per region, `cost` price x hours of
-    the whole fleet for the simulated time (0 when no prices are set)."""
+    answered, `flows` (home, served) -> completed. `busy_share` is how much of what its engines could have computed
+    they did, per region: `Engine.work_s` by time. Full batches all the time are 1, and a load of 0.7 of
+    `sim.capacity` is about 0.7. `cost` is price x hours of the whole fleet for the simulated time (0 when no prices
+    are set)."""
 
     scenario: str
     policy: str

@@ -166,8 +166,7 @@ class World:
         names = [region.name for region in setting.regions]
         busy: dict[str, list[float]] = {name: [] for name in names}
         for site in self.sites.values():
-            site.engine.settle(now_s)
-            busy[site.region].append(site.engine.busy_s / now_s if now_s else 0.0)
+            busy[site.region].append(site.engine.work_s(now_s) / now_s if now_s else 0.0)
         per_hour = sum(endpoint.price_per_hour or 0.0 for endpoint in setting.endpoints)
         return RunResult(
             scenario=setting.name,
