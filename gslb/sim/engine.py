@@ -260,7 +260,7 @@ class Engine(Generic[S]):
         else:
             self._begin(now_s)
 
-    def die(self, now_s: float) -> list[S]:
+    def die(self) -> list[S]:
         """Lose everything, memory and cache included; returns who was here. It may be used again at once."""
         self.changes += 1
         lost = self.members()

@@ -217,7 +217,7 @@ def test_dead_it_loses_everything_and_may_start_again() -> None:
     drive = Drive(spec(slots=1))
     for name in (1, 2):
         drive.submit(name, 0.0, prompt=100, output=100, blocks=(1,), block_tokens=50)
-    lost = drive.engine.die(0.3)
+    lost = drive.engine.die()
     assert [sequence.owner for sequence in lost] == [1, 2]
     assert drive.engine.due_s == inf
     assert (drive.engine.running, drive.engine.waiting, drive.engine.kv_tokens) == (0, 0, 0)
