@@ -88,14 +88,10 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.argument("scenario", required=False)
 @click.option("--policy", "policies", multiple=True, callback=_policies, metavar="A,B", help="Policies, or all.")
 @click.option(
-    "--without",
-    "variants",
-    multiple=True,
-    callback=_variants,
-    metavar="PART[,PART]",
-    help=f"Run each policy also without these parts of gslb: {', '.join(PARTS)}; or with each of them away in turn: "
-    "each. May be given several times.",
-)
+    "--without", "variants", multiple=True, callback=_variants, metavar="PART[,PART]",
+    help=f"Run policies also without these parts of gslb; several times: one way after the other; each: every part "
+    f"in turn. Parts: {', '.join(PARTS)}.",
+)  # fmt: skip
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1, 1000), help="Runs of each policy.")
 @click.option("--seed", default=1, show_default=True, help="The first one, for all policies.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay this trace's requests.")
@@ -109,8 +105,8 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--regions", "with_regions", is_flag=True, help="A table by region as well.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes  [default: one per CPU]")
 def simulate(
-    scenario: str | None, policies: list[str], variants: list[frozenset[str]], seeds: int, seed: int, trace: Path | None,
-    loads: list[float | None],
+    scenario: str | None, policies: list[str], variants: list[frozenset[str]], seeds: int, seed: int,
+    trace: Path | None, loads: list[float | None],
     report: Path | None, as_json: bool, with_regions: bool, jobs: int | None,
 ) -> None:  # fmt: skip
     """Run a fleet, its clients and its faults on a simulated clock, with the router that also serves.
@@ -156,8 +152,8 @@ def _chosen(policies: Sequence[str], variants: Sequence[frozenset[str]]) -> list
     if partless and len(variants) > 1:
         names = " and ".join(partless)
         if len(partless) == len(policies):
-            raise click.UsageError(f"--without: {names} use no part of gslb that could be taken away")
-        click.echo(f"--without does not apply to {names}: they use no part of gslb", err=True)
+            raise click.UsageError(f"--without: no part of gslb is in {names}, so none can be taken away")
+        click.echo(f"No part of gslb is in {names}: run as a whole only.", err=True)
     return [
         (policy, without) for policy in policies for without in variants if not without or policy not in OWN_WAYS
     ]
