@@ -89,7 +89,7 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--policy", "policies", multiple=True, callback=_policies, metavar="A,B", help="Policies, or all.")
 @click.option(
     "--without", "variants", multiple=True, callback=_variants, metavar="PART[,PART]",
-    help=f"Run policies also without these parts of gslb; several times: one way after the other; each: every part "
+    help="Run policies also without these parts of gslb; several times: one way after the other; each: every part "
     f"in turn. Parts: {', '.join(PARTS)}.",
 )  # fmt: skip
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1, 1000), help="Runs of each policy.")

@@ -21,7 +21,8 @@ def run(
     began_s = cpu_clock()
     result = RunResult(
         scenario=setting.name, policy=labelled(policy, setting.without), seed=seed, simulated_s=0.0,
-        total=Tally(), by_home={}, by_served={}, flows=Counter(), reasons=Counter({"home": 1}), timeline=[Moment(0)],
+        total=Tally(), by_home={}, by_served={}, flows=Counter(), reasons=Counter({"home": 1}),
+        timeline=[Moment(0)],
         busy_share={region.name: 0.5 for region in setting.regions}, cost=2.0, decisions=0, decision_s=0.0,
         wall_s=0.0, without=tuple(sorted(setting.without)),
         notes=[f"order {','.join(setting.rules.order)}"] if policy == "ordered" else [],
