@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -90,6 +91,16 @@ def test_without_any_part_everything_ends_and_nothing_leaks(part: str) -> None:
 def test_a_label_names_what_is_gone_in_one_order() -> None:
     assert labelled("gorgo", ()) == "gorgo"
     assert labelled("gorgo", {"learning", "hold"}) == "gorgo -hold -learning"
+
+
+def test_the_readme_says_the_same_of_every_part() -> None:
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    if not readme.exists():
+        pytest.skip("tested away from the README, as compiled rooms are")
+    rows = [line for line in readme.read_text("utf-8").splitlines() if line.startswith("| `")]
+    assert [f"| `{part}` | {told} |" for part, told in PARTS.items()] == [
+        row for row in rows if row.split("`")[1] in PARTS
+    ]
 
 
 def test_what_does_not_exist_cannot_be_taken_away() -> None:
