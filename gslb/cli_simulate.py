@@ -26,6 +26,7 @@ from gslb.config.scenario import CheckedScenario, load_scenario
 from gslb.config.scenario_schema import SCENARIO_POLICIES
 from gslb.config.wording import suggestion
 from gslb.report.page import render
+from gslb.sim.parts import OWN_WAYS, PARTS
 from gslb.sim.result import RunResult
 from gslb.sim.setting import Setting
 from gslb.sim.world import run as run_world
@@ -52,6 +53,21 @@ def _policies(_context: click.Context, _option: click.Parameter, values: tuple[s
     return list(dict.fromkeys(names))
 
 
+def _variants(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[frozenset[str]]:
+    """What is taken away in each variant; the first is the whole."""
+    variants: list[frozenset[str]] = [frozenset()]
+    for value in values:
+        names = [name.strip() for name in value.split(",") if name.strip()]
+        if names == ["each"]:
+            variants += [frozenset({name}) for name in PARTS]
+            continue
+        for name in names:
+            if name not in PARTS:
+                raise click.BadParameter(f"there is no part {name[:80]!r}{suggestion(name, PARTS)}")
+        variants.append(frozenset(names))
+    return list(dict.fromkeys(variants))
+
+
 def _loads(_context: click.Context, _option: click.Parameter, value: str | None) -> list[float | None]:
     """The shares of capacity that are asked for; [None] for what the scenario says."""
     loads: list[float | None] = []
@@ -71,6 +87,11 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.command()
 @click.argument("scenario", required=False)
 @click.option("--policy", "policies", multiple=True, callback=_policies, metavar="A,B", help="Policies, or all.")
+@click.option(
+    "--without", "variants", multiple=True, callback=_variants, metavar="PART[,PART]",
+    help="Run policies also without these parts of gslb; several times: one way after the other; each: every part "
+    f"in turn. Parts: {', '.join(PARTS)}.",
+)  # fmt: skip
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1, 1000), help="Runs of each policy.")
 @click.option("--seed", default=1, show_default=True, help="The first one, for all policies.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay this trace's requests.")
@@ -84,8 +105,8 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--regions", "with_regions", is_flag=True, help="A table by region as well.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes  [default: one per CPU]")
 def simulate(
-    scenario: str | None, policies: list[str], seeds: int, seed: int, trace: Path | None,
-    loads: list[float | None],
+    scenario: str | None, policies: list[str], variants: list[frozenset[str]], seeds: int, seed: int,
+    trace: Path | None, loads: list[float | None],
     report: Path | None, as_json: bool, with_regions: bool, jobs: int | None,
 ) -> None:  # fmt: skip
     """Run a fleet, its clients and its faults on a simulated clock, with the router that also serves.
@@ -98,11 +119,10 @@ def simulate(
         return
     checked = _checked(scenario)
     trial = Trial(checked, run_world, trace)
+    chosen = _chosen(policies or checked.scenario.policies, variants)
+    numbers = range(seed, seed + seeds)
     wanted = [
-        Job(policy, number, load)
-        for load in loads
-        for policy in policies or checked.scenario.policies
-        for number in range(seed, seed + seeds)
+        Job(policy, number, load, without) for load in loads for policy, without in chosen for number in numbers
     ]
     try:
         settings = [trial.setting(load) for load in loads]
@@ -124,6 +144,19 @@ def simulate(
     if report is not None:
         _write_report(report, results, settings, checked)
     sys.exit(130 if interrupt.is_set else 0)
+
+
+def _chosen(policies: Sequence[str], variants: Sequence[frozenset[str]]) -> list[tuple[str, frozenset[str]]]:
+    """Each policy, whole and in every variant; those that use no part of gslb are only whole."""
+    partless = [policy for policy in policies if policy in OWN_WAYS]
+    if partless and len(variants) > 1:
+        names = " and ".join(partless)
+        if len(partless) == len(policies):
+            raise click.UsageError(f"--without: no part of gslb is in {names}, so none can be taken away")
+        click.echo(f"No part of gslb is in {names}: run as a whole only.", err=True)
+    return [
+        (policy, without) for policy in policies for without in variants if not without or policy not in OWN_WAYS
+    ]
 
 
 def _reason(error: Exception, trace: Path | None) -> str:

@@ -67,8 +67,9 @@ class Endpoint:
     """One vLLM API server (or a gateway in front of a cluster). `key` identifies it across reloads.
 
     `capacity` is a hard cap on requests this edge has running there (None: learnt). `models` None means
-    "learnt from its /v1/models". The last three are what is believed of it until it is learnt: the prefill rate,
-    how long an answer holds its slot, and one decoding step.
+    "learnt from its /v1/models". `prefill_ms_per_token`, `slot_hold_ms` and `step_ms` are what is believed of it
+    until it is learnt: the prefill rate, how long an answer holds its slot, and one decoding step. `slots` is how
+    many requests it runs at once, where that is known but caps nothing.
     """
 
     key: str
@@ -82,6 +83,7 @@ class Endpoint:
     prefill_ms_per_token: float = 0.05
     slot_hold_ms: float = 3900.0
     step_ms: float = 0.0
+    slots: int | None = None
 
 
 @dataclass(init=False, slots=True)

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import gslb.cli_simulate as cli
+from gslb.sim.parts import PARTS
 from gslb.sim.setting import Setting
 from tests.support import small_world
 
@@ -87,6 +88,39 @@ def test_tables(small: str) -> None:
     assert sum(line.strip().startswith("us ") for line in lines) == 3
 
 
+def test_without(small: str) -> None:
+    document = told(
+        small, "--seeds", "1", "--policy", "ttft,oracle", "--without", "hold, affinity", "--without", "hold"
+    )
+    assert {name: policy["without"] for name, policy in document["policies"].items()} == {
+        "ttft": [], "ttft -affinity -hold": ["affinity", "hold"], "ttft -hold": ["hold"], "oracle": [],
+    }  # fmt: skip
+    assert document["runs"] == document["runs_wanted"] == 4
+    each = told(small, "--seeds", "1", "--policy", "ttft", "--without", "each", "--without", "hold")
+    assert list(each["policies"]) == ["ttft", *(f"ttft -{part}" for part in PARTS)]
+    assert "without" not in {key for key in document if key != "policies"}
+
+
+def test_tables_of_variants(small: str) -> None:
+    arguments = (
+        "--seeds",
+        "1",
+        "--policy",
+        "nearest,oracle",
+        "--without",
+        "pending_tokens",
+        "--without",
+        "hold,refusal",
+    )
+    result = simulate(small, *arguments)
+    assert result.stderr == "No part of gslb is in oracle: run as a whole only.\n"
+    rows = [
+        line.split()[0] for line in result.stdout.splitlines() if line.startswith((" nearest", "  -", " oracle"))
+    ]
+    assert rows == 2 * ["nearest", "-pending_tokens", "-hold", "-refusal", "oracle"]
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
 def test_loads(small: str) -> None:
     document = told(small, "--seeds", "1", "--load", "0.2,0.6", "--policy", "ttft")
     low, high = document["loads"]
@@ -137,6 +171,12 @@ def test_shipped_ones_by_name_and_by_path() -> None:
     [
         (["stedy"], "there is no scenario 'stedy': did you mean 'steady'?"),
         (["steady", "--policy", "ttft,nearst"], "there is no policy 'nearst': did you mean 'nearest'?"),
+        (["steady", "--without", "hold,dampng"], "there is no part 'dampng': did you mean 'damping'?"),
+        (["steady", "--without", "all"], "there is no part 'all'; known: affinity, damping, ejection, hold, "),
+        (
+            ["steady", "--policy", "oracle", "--without", "hold"],
+            "no part of gslb is in oracle, so none can be taken away",
+        ),
         (["steady", "--load", "x"], "'x' is no share of capacity such as 0.7"),
         (["steady", "--load", "0"], "'0' is no share of capacity such as 0.7"),
         (["steady", "--load", "nan"], "'nan' is no share of capacity such as 0.7"),

@@ -77,7 +77,7 @@ class PolicyRuns:
         return sum(figure) / len(self.runs)
 
     def busy_share(self, region: str) -> float | None:
-        """GPU time in use at a region, mean over seeds; None when no run tells."""
+        """What a region's engines computed of what they could, mean over seeds; None when no run tells."""
         known = [run.busy_share[region] for run in self.runs if region in run.busy_share]
         return sum(known) / len(known) if known else None
 

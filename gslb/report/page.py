@@ -169,8 +169,9 @@ def _footer(budgets_ms: Sequence[float]) -> Markup:
         "answer.",
         "Home: the region nearest to the client. Spilled: completed elsewhere than at home. Cross-region: "
         "completed in another region than the client’s nearest edge stands in. Held: waited at an edge for room.",
-        "Prefix hits: prompt tokens that an engine had cached. GPU busy: share of simulated time. Cost: prices of "
-        "the whole fleet times simulated hours. Every policy met the same requests for the same seed.",
+        "Prefix hits: prompt tokens that an engine had cached. GPU busy: what engines computed, as a share of "
+        "what full batches would have computed in that time. Cost: prices of the whole fleet times simulated "
+        "hours. Every policy met the same requests for the same seed.",
     ]
     return element("footer", *(element("p", sentence) for sentence in words))
 

@@ -121,7 +121,7 @@ class _Record:
     @property
     def slots(self) -> int | None:
         """Requests it can run at once: as declared, else as learnt."""
-        return self.endpoint.capacity or self.learnt_slots
+        return self.endpoint.capacity or self.endpoint.slots or self.learnt_slots
 
     def learn(self) -> bool:
         """Take in what was seen since the last time; True when there was anything."""

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from gslb.routing.affinity import Affinity
 from gslb.routing.health import Outcome
-from gslb.routing.hold import Held, HoldQueue, HoldRules
+from gslb.routing.hold import Held, HoldQueue
 from gslb.routing.router import Decision, NoRoom, Refusal, Router
 from gslb.routing.view import FleetView
 from gslb.sim.edge import Edge
+from gslb.sim.first_come import FirstCome
 from gslb.sim.journey import Attempt, Journey
 from gslb.types import Facts
 
@@ -37,9 +38,13 @@ class Desk:
         cost: DecisionCost,
         on_doubt: Callable[[str, float], None],
         affinity: Affinity | None,
-        hold: HoldRules,
+        queue: HoldQueue | FirstCome,
+        *,
+        learns: bool = True,
+        judges: bool = True,
     ) -> None:
-        """`on_doubt` is called with an endpoint's key and the time when an outcome changed its state."""
+        """`on_doubt` is called with an endpoint's key and the time when an outcome changed its state. A desk that
+        does not learn tells the fleet view no times, one that does not judge no failures."""
         self._edge = edge
         self._router = router
         self.fleet = fleet
@@ -47,7 +52,9 @@ class Desk:
         self._cost = cost
         self._on_doubt = on_doubt
         self.affinity = affinity
-        self._queue = HoldQueue(hold)
+        self._queue = queue
+        self._learns = learns
+        self._judges = judges
 
     @property
     def held(self) -> int:
@@ -121,7 +128,7 @@ class Desk:
         if decision is None:
             return
         option, key = decision.option, attempt.site.key
-        if option.has_room:
+        if option.has_room and self._learns:
             engine_ms = (now_s - attempt.sent_s) * 1000 - (option.view.rtt_ms or 0.0)
             self.fleet.first_token_seen(key, option.ahead + option.work, engine_ms - option.steps_ms)
         if self.affinity is not None:
@@ -131,11 +138,13 @@ class Desk:
         """Tell the fleet view how it went."""
         key = attempt.site.key
         if outcome is Outcome.SUCCESS:
-            self.fleet.answer_seen(key, (now_s - attempt.sent_s) * 1000)
+            if self._learns:
+                self.fleet.answer_seen(key, (now_s - attempt.sent_s) * 1000)
             if self.affinity is not None:
                 usage = attempt.prompt_tokens, attempt.journey.ask.output_tokens, attempt.cached_tokens
                 self.affinity.answered(key, attempt.journey.facts, attempt.expected_cached, usage, now_s)
-        if self.fleet.outcome(key, outcome, now_s, why):
+        is_told = self._judges or outcome is Outcome.SUCCESS
+        if is_told and self.fleet.outcome(key, outcome, now_s, why):
             self._on_doubt(key, now_s)
         self.release(now_s)
 

@@ -44,9 +44,9 @@ class Engine(Generic[S]):
 
     __slots__ = (
         "_aborted", "_cache", "_chunks", "_decode_s", "_decoders", "_finish", "_free", "_frozen_s", "_listener",
-        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "busy_s", "changes",
-        "due_s", "finished", "gap_s", "gaps", "generation_tokens", "preemptions", "prefix_hits", "prefix_queries",
-        "prompt_tokens", "slowness", "spec", "step_s", "waiting",
+        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "changes", "due_s",
+        "finished", "gap_s", "gaps", "generation_tokens", "preemptions", "prefill_ms", "prefix_hits",
+        "prefix_queries", "prompt_tokens", "slowness", "spec", "step_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: EngineSpec, listener: Listener[S]) -> None:
@@ -81,12 +81,13 @@ class Engine(Generic[S]):
         self.changes = 0
         """Moves whenever anything is not as it was, but for the time."""
         # counts since the start
-        self.busy_s = 0.0
         self.prompt_tokens = self.generation_tokens = self.prefix_hits = self.prefix_queries = 0
         self.finished = self.preemptions = 0
         self.gaps = 0
         """Gaps between two tokens of a sequence that lie in one step, and how long they were together."""
         self.gap_s = 0.0
+        self.prefill_ms = 0.0
+        """What its prompt tokens cost by the profile, steps apart."""
 
     # --- what it shows -----------------------------------------------------------------------------
 
@@ -118,6 +119,13 @@ class Engine(Generic[S]):
     def made_in_jump(self, now_s: float) -> int:
         """Tokens made by `now_s` in the jump under way, which no count contains yet; each took `step_s`."""
         return self._decoders * self._steps_done(now_s)
+
+    def work_s(self, now_s: float) -> float:
+        """Seconds that all it has made would have taken at its best: every token made in a batch of the size that
+        is quickest per token, prompt tokens at the profile's rate. No more than the time there was, but for a
+        prompt's share of the step under way."""
+        token_s = min(step_s / batch for batch, step_s in enumerate(self._decode_s) if batch)
+        return (self.gaps + self.made_in_jump(now_s)) * token_s + self.prefill_ms / 1000
 
     def kv_usage(self, now_s: float) -> float:
         """Share of the KV memory that running sequences hold, 0..1."""
@@ -198,7 +206,6 @@ class Engine(Generic[S]):
         if now_s < self.due_s or not self._steps:
             return
         self.changes += 1
-        self.busy_s += now_s - self.began_s
         if self._decoders:
             self._decoded(self._steps)
             finish, step = self._finish, self._step
@@ -234,7 +241,6 @@ class Engine(Generic[S]):
         done = self._steps_done(now_s)
         if done:
             self._decoded(done)
-            self.busy_s += done * self.step_s
             self.began_s += done * self.step_s
             self._steps -= done
         self._frozen_s = now_s
@@ -254,10 +260,9 @@ class Engine(Generic[S]):
         else:
             self._begin(now_s)
 
-    def die(self, now_s: float) -> list[S]:
+    def die(self) -> list[S]:
         """Lose everything, memory and cache included; returns who was here. It may be used again at once."""
         self.changes += 1
-        self.settle(now_s)
         lost = self.members()
         for sequence in lost:
             sequence.is_gone = True
@@ -273,12 +278,6 @@ class Engine(Generic[S]):
         self.due_s = inf
         self._frozen_s = None
         return lost
-
-    def settle(self, now_s: float) -> None:
-        """Count the busy time of the steps under way: the run ends."""
-        if self._steps and self._frozen_s is None:
-            self.busy_s += max(0.0, now_s - self.began_s)
-            self.began_s = now_s
 
     def _steps_done(self, now_s: float) -> int:
         """Whole steps of a jump that have ended by now, but for its last, which `advance` ends."""
@@ -342,6 +341,7 @@ class Engine(Generic[S]):
             budget -= tokens
             if not budget:
                 break
+        self.prefill_ms += cost_ms
         return cost_ms
 
     def _admit(self) -> None:

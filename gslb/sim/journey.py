@@ -40,7 +40,8 @@ class Journey:
     """One client's request. Its jitter is drawn once, so that every policy finds the same network.
 
     `home` is the region nearest to the client, `client_s` one way between client and edge, `wan_factor` what the
-    way between edge and region is multiplied with.
+    way between edge and region is multiplied with. An edge that does not look for what belongs together
+    (`has_affinity` False) has facts without session and prefix.
     """
 
     __slots__ = (
@@ -49,7 +50,14 @@ class Journey:
     )  # fmt: skip
 
     def __init__(
-        self, ask: Ask, edge: Edge, home: str, client_s: float, wan_factor: float, is_counted: bool
+        self,
+        ask: Ask,
+        edge: Edge,
+        home: str,
+        client_s: float,
+        wan_factor: float,
+        is_counted: bool,
+        has_affinity: bool = True,
     ) -> None:
         self.ask = ask
         self.edge = edge
@@ -61,7 +69,7 @@ class Journey:
         self.held_s = 0.0
         self.facts = Facts(
             ask.model, ask.place, ask.tenant, ask.prompt_tokens, True, ask.budget_ms, None, None, ask.priority,
-            ask.session, ask.blocks, ask.block_tokens,
+            ask.session if has_affinity else None, ask.blocks if has_affinity else (), ask.block_tokens,
         )  # fmt: skip
         self.attempts = 0
         self.tried: tuple[str, ...] = ()

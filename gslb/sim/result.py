@@ -122,9 +122,13 @@ class Moment:
 
 @dataclass(slots=True)
 class RunResult:
-    """One policy, one seed. `by_home` counts by the region nearest to the client, `by_served` by the region that
-    answered, `flows` (home, served) -> completed. `busy_share` is of GPU time per region, `cost` price x hours of
-    the whole fleet for the simulated time (0 when no prices are set)."""
+    """One policy, one seed. `policy` is its name, with the parts of gslb that it ran `without` (`parts.labelled`).
+
+    `by_home` counts by the region nearest to the client, `by_served` by the region that answered, `flows` (home,
+    served) -> completed. `busy_share` is, by region, how much its engines computed of what they could have:
+    `Engine.work_s` by time. Full batches all the time are 1, a load of 0.7 of `sim.capacity` is about 0.7. `cost`
+    is price x hours of the whole fleet for the simulated time (0 when no prices are set).
+    """
 
     scenario: str
     policy: str
@@ -146,5 +150,6 @@ class RunResult:
     notes: list[str] = field(default_factory=list)
     is_partial: bool = False
     """The run was interrupted."""
+    without: tuple[str, ...] = ()
     load: float | None = None
     """Offered load as a share of what the fleet can serve, when runs at several loads are compared."""

@@ -112,3 +112,5 @@ class Setting:
     max_attempts: int = 3
     synthetic_geography: bool = False
     """True when requests come from a trace without places: who is where was made up."""
+    without: frozenset[str] = frozenset()
+    """Parts of gslb that the edges do not have (`parts.PARTS`)."""

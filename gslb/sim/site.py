@@ -98,7 +98,7 @@ class Site:
     def go(self, now_s: float) -> None:
         """The server and everything it runs is gone: running answers break, connections are refused."""
         self.is_gone = True
-        for attempt in self.engine.die(now_s):
+        for attempt in self.engine.die():
             self._fail(now_s, attempt, RESET)
         self.arm()
 

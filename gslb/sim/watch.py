@@ -21,7 +21,8 @@ Samples = list[tuple[str, LoadSample | None]]
 
 class Watch:
     """One edge's observer. It reads all endpoints of a region at once; a region's reading reaches the edge half a
-    round trip after it was taken, plus `setting.signal_age_s`."""
+    round trip after it was taken, plus `setting.signal_age_s`. Without `learning` samples do not tell how long
+    steps last, without `ejection` failed probes are nothing to tell."""
 
     def __init__(
         self,
@@ -47,6 +48,8 @@ class Watch:
         self._hurried: set[str] = set()
         """Who is probed once more, soon."""
         self._rtts = {region: MeasuredRtt() for region in self._by_region}
+        self._learns = "learning" not in setting.without
+        self._judges = "ejection" not in setting.without
         self._prior_ms = {
             region: rtt_prior_ms(edge.place, members[0].endpoint.region.place)
             for region, members in self._by_region.items()
@@ -76,6 +79,8 @@ class Watch:
                 own = self._fleet.own_load(site.key)
                 assert own is not None
                 sample.own_running_then = own.requests
+                if not self._learns:
+                    sample.itl_sum_s = sample.itl_count = None
             samples.append((site.key, sample))
         late_s = self._round_trip_s(region) / 2 + self._setting.signal_age_s
         self._agenda.at(now_s + late_s, self._sampled, samples)
@@ -117,6 +122,8 @@ class Watch:
 
     def _probed(self, now_s: float, site: Site) -> bool:
         """A probe of `site` is back; True when it was good."""
+        if (site.is_gone or site.looks_ill) and not self._judges:
+            return False
         if site.is_gone:
             self._fleet.probe_failed(site.key, now_s, "connection refused", is_refused=True)
             if site.key not in self._hurried and not self._fleet.is_ejected(site.key):

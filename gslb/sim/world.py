@@ -9,7 +9,6 @@ from random import Random
 
 from gslb.routing.affinity import Affinity
 from gslb.routing.router import Router
-from gslb.routing.view import FleetView
 from gslb.sim.agenda import Agenda
 from gslb.sim.desk import DecisionCost, Desk
 from gslb.sim.edge import Edge
@@ -17,6 +16,7 @@ from gslb.sim.faults import schedule
 from gslb.sim.journey import Journey
 from gslb.sim.links import Links
 from gslb.sim.oracle import oracles
+from gslb.sim.parts import OWN_WAYS, PARTS, fleet_of, labelled, queue_of, reduced
 from gslb.sim.result import RunResult
 from gslb.sim.score import Score
 from gslb.sim.setting import Ask, EdgeSpec, Setting
@@ -38,7 +38,7 @@ def run(
 
     `cpu_clock` is read around decisions (seconds); `on_progress` is called with the simulated share (0..1) once a
     simulated second, and ends the run by returning False: the result is then partial. Raises ValueError for an
-    unknown policy, or a fault whose kind or target does not exist.
+    unknown policy or part, or a fault whose kind or target does not exist.
     """
     began_s = cpu_clock()
     world = World(setting, policy, seed, cpu_clock)
@@ -50,8 +50,9 @@ class World:
     """Everything in it, and the loop that turns it."""
 
     def __init__(self, setting: Setting, policy: str, seed: int, cpu_clock: Callable[[], float]) -> None:
-        self.setting = setting
+        self.setting = setting = reduced(setting, policy)
         self._policy = policy
+        self._has_affinity = "affinity" not in setting.without
         self._seed = seed
         self._agenda = Agenda()
         self.score = Score()
@@ -71,7 +72,7 @@ class World:
 
     def _baseline(self, policy: str) -> dict[str, Edge]:
         """The edges of a policy that only the simulator knows; none for any other."""
-        if policy not in ("skywalker", "oracle"):
+        if policy not in OWN_WAYS:
             return {}
         edges = {
             spec.name: Edge(spec, self._links.edge_to_region_s(spec), self.sites, self._agenda, self.score)
@@ -87,16 +88,16 @@ class World:
         setting = self.setting
         legs_s = self._links.edge_to_region_s(spec)
         edge = Edge(spec, legs_s, self.sites, self._agenda, self.score)
-        fleet = FleetView(setting.marks, assumes_models=True)
-        fleet.configure(setting.endpoints, setting.marks)
+        fleet = fleet_of(setting)
         rules = replace(setting.rules, policy=self._policy, edge_place=spec.place)
-        affinity = Affinity()
+        affinity = Affinity() if self._has_affinity else None
         router = Router(rules, _allow_all, self._dice(f"router {spec.name}"), affinity)
         dice = self._dice(f"watch {spec.name}")
         watch = Watch(setting, spec, legs_s, fleet, self.sites, self._agenda, self._route_links, dice)
         desk = edge.chooser = Desk(
-            edge, router, fleet, setting.max_attempts, self._cost, watch.probe, affinity, setting.hold
-        )
+            edge, router, fleet, setting.max_attempts, self._cost, watch.probe, affinity, queue_of(setting),
+            learns="learning" not in setting.without, judges="ejection" not in setting.without,
+        )  # fmt: skip
         watch.on_sampled = desk.release
         watch.start()
         return edge
@@ -143,7 +144,9 @@ class World:
         home, to_edges_s = links.of_client(ask.place)
         edge = self.edges[edge_name]
         client_s = to_edges_s[edge_name] * links.jitter()
-        journey = Journey(ask, edge, home, client_s, links.jitter(), at_s >= self._counts_from_s)
+        journey = Journey(
+            ask, edge, home, client_s, links.jitter(), at_s >= self._counts_from_s, self._has_affinity
+        )
         self.score.offered(journey)
         agenda = self._agenda
         heappush(agenda.heap, (at_s + client_s, agenda.turn(), edge.take, journey))
@@ -166,12 +169,11 @@ class World:
         names = [region.name for region in setting.regions]
         busy: dict[str, list[float]] = {name: [] for name in names}
         for site in self.sites.values():
-            site.engine.settle(now_s)
-            busy[site.region].append(site.engine.busy_s / now_s if now_s else 0.0)
+            busy[site.region].append(site.engine.work_s(now_s) / now_s if now_s else 0.0)
         per_hour = sum(endpoint.price_per_hour or 0.0 for endpoint in setting.endpoints)
         return RunResult(
             scenario=setting.name,
-            policy=self._policy,
+            policy=labelled(self._policy, setting.without),
             seed=self._seed,
             simulated_s=now_s,
             total=score.total(),
@@ -186,6 +188,7 @@ class World:
             decision_s=self._cost.spent_s,
             wall_s=wall_s,
             is_partial=not is_whole,
+            without=tuple(part for part in PARTS if part in setting.without),
         )
 
 

@@ -45,6 +45,8 @@ class Job:
     seed: int
     load: float | None = None
     """Share of capacity that is asked; None: what the scenario says."""
+    without: frozenset[str] = frozenset()
+    """Parts of gslb that are taken away (`gslb.sim.parts`)."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class _Runner:
         setting = self._settings.get(job.load)
         if setting is None:
             setting = self._settings[job.load] = self._trial.setting(job.load)
-        ruled = replace(setting, rules=rules_for(self._trial.checked, job.policy))
+        ruled = replace(setting, rules=rules_for(self._trial.checked, job.policy), without=job.without)
         with _no_garbage():
             result = self._trial.run(ruled, job.policy, job.seed, time.process_time, on_progress)
         result.load = job.load

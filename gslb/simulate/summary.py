@@ -20,8 +20,9 @@ def as_document(
 ) -> Document:
     """Everything there is to say, for a machine. Counts are sums over seeds, shares means over all requests,
     `goodput` and `cost` means over seeds (`goodput_ci95`: half the width of the 95 % interval, null for one seed).
-    Times are in ms. `is_partial` tells that fewer than `runs_wanted` runs were finished;
-    `load` is the share of capacity that was asked, where that is what was set."""
+    Times are in ms. A policy is named with the parts of gslb that it ran `without`. `is_partial` tells that fewer
+    than `runs_wanted` runs were finished; `load` is the share of capacity that was asked, where that is what was
+    set."""
     by_policy: dict[str, list[RunResult]] = {}
     for result in results:
         by_policy.setdefault(result.policy, []).append(result)
@@ -46,6 +47,7 @@ def _policy(setting: Setting, runs: Sequence[RunResult]) -> Document:
     decisions = sum(run.decisions for run in runs)
     wall_s = sum(run.wall_s for run in runs)
     return {
+        "without": list(runs[0].without),
         "runs": len(runs),
         "is_partial": any(run.is_partial for run in runs),
         **_counts(total),

@@ -51,6 +51,11 @@ def _table(first: str, titles: tuple[str, ...], name: str | None = None) -> Tabl
     return table
 
 
+def _name(policy: str, told: Mapping[str, Any]) -> str:
+    """What its row is called: below the whole policy only what was taken away from it, a part a line."""
+    return "\n".join(f" -{part}" for part in told["without"]) or policy
+
+
 def _outcomes(policies: Mapping[str, Any]) -> Table:
     """What clients got."""
     titles = ("offered", "completed", "shed", "failed", "goodput %", "TTFT p50", "p90", "p99 ms")
@@ -60,7 +65,7 @@ def _outcomes(policies: Mapping[str, Any]) -> Table:
         counts = (str(told[count]) for count in ("offered", "completed", "shed", "failed"))
         times = (_ms(told["ttft_ms"][quantile]) for quantile in ("p50", "p90", "p99"))
         goodput = _with_margin(told["goodput"], told["goodput_ci95"])
-        table.add_row(name, *counts, goodput, *times, style="bold" if told["goodput"] == best else "")
+        table.add_row(_name(name, told), *counts, goodput, *times, style="bold" if told["goodput"] == best else "")
     return table
 
 
@@ -70,7 +75,7 @@ def _means(policies: Mapping[str, Any]) -> Table:
     table = _table("policy", titles)
     for name, told in policies.items():
         table.add_row(
-            name,
+            _name(name, told),
             *(_percent(told[share]) for share in ("spill_share", "cross_region_share", "prefix_hit_rate")),
             _percent(told["busy_share"]),
             _ms(told["held_ms"]["p99"]),

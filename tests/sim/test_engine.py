@@ -217,7 +217,7 @@ def test_dead_it_loses_everything_and_may_start_again() -> None:
     drive = Drive(spec(slots=1))
     for name in (1, 2):
         drive.submit(name, 0.0, prompt=100, output=100, blocks=(1,), block_tokens=50)
-    lost = drive.engine.die(0.3)
+    lost = drive.engine.die()
     assert [sequence.owner for sequence in lost] == [1, 2]
     assert drive.engine.due_s == inf
     assert (drive.engine.running, drive.engine.waiting, drive.engine.kv_tokens) == (0, 0, 0)
@@ -246,13 +246,28 @@ def test_a_sample_sees_into_a_jump() -> None:
     assert drive.engine.kv_usage(now_s) == pytest.approx(0.120)
 
 
-def test_busy_time_is_the_time_of_steps() -> None:
-    drive = Drive(spec())
+def test_work_is_what_full_batches_would_have_taken() -> None:
+    drive = Drive(spec(slots=20))
     drive.submit(1, 0.0, prompt=100, output=5)
     drive.until(50)
+    token_s = 0.020 / 20  # a step of twenty
+    assert drive.engine.work_s(50.0) == pytest.approx(0.010 + 4 * token_s)
     drive.submit(2, 50.0, prompt=100, output=1000)
-    drive.engine.settle(51.0)
-    assert drive.engine.busy_s == pytest.approx(0.015 + 4 * 0.0105 + 1.0)
+    drive.until(51.0)
+    # Of the second from 50.0 the prompt's step takes 15 ms, the others 10.5 ms each.
+    assert drive.engine.work_s(51.0) == pytest.approx(0.020 + (4 + 93) * token_s)
+
+
+def test_an_engine_that_is_always_full_is_busy_all_the_time_however_slow() -> None:
+    drive = Drive(spec(slots=8))
+    for number in range(200):
+        drive.submit(number, 0.0, prompt=100, output=50)
+    drive.until(5.0)
+    full = drive.engine.work_s(5.0) / 5.0
+    assert 0.95 < full <= 1.0
+    drive.engine.slow_down(4.0, 5.0)
+    drive.until(9.0)
+    assert (drive.engine.work_s(9.0) - 5.0 * full) / 4.0 == pytest.approx(full / 4, rel=0.1)
 
 
 # --- by dice --------------------------------------------------------------------------------------

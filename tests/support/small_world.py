@@ -9,6 +9,7 @@ from math import ceil
 from pathlib import Path
 from random import Random
 
+from gslb.sim.parts import labelled
 from gslb.sim.result import Moment, RunResult, Tally
 from gslb.sim.setting import Setting
 
@@ -19,10 +20,11 @@ def run(
     """Every request is served where its edge is, in 100 ms (`nearest`: 300 ms), until `on_progress` says no."""
     began_s = cpu_clock()
     result = RunResult(
-        scenario=setting.name, policy=policy, seed=seed, simulated_s=0.0, total=Tally(), by_home={}, by_served={},
-        flows=Counter(), reasons=Counter({"home": 1}), timeline=[Moment(0)],
+        scenario=setting.name, policy=labelled(policy, setting.without), seed=seed, simulated_s=0.0,
+        total=Tally(), by_home={}, by_served={}, flows=Counter(), reasons=Counter({"home": 1}),
+        timeline=[Moment(0)],
         busy_share={region.name: 0.5 for region in setting.regions}, cost=2.0, decisions=0, decision_s=0.0,
-        wall_s=0.0,
+        wall_s=0.0, without=tuple(sorted(setting.without)),
         notes=[f"order {','.join(setting.rules.order)}"] if policy == "ordered" else [],
     )  # fmt: skip
     second = 0.0
