@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gslb.native import HOT_ROOMS
+from gslb.native import HOT_ROOMS, SIMULATED_ROOMS
 
 PACKAGE = Path(__file__).parent.parent / "gslb"
 PLAIN = {"len", "start", "end"}
@@ -27,13 +27,13 @@ def calls_in_bounds(source: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("room", HOT_ROOMS)
-def test_slices_of_hot_rooms_call_nothing(room: str) -> None:
+@pytest.mark.parametrize("room", (*HOT_ROOMS, *SIMULATED_ROOMS))
+def test_slices_of_compiled_rooms_call_nothing(room: str) -> None:
     assert calls_in_bounds((PACKAGE / f"{room}.py").read_text()) == []
 
 
-@pytest.mark.parametrize("room", HOT_ROOMS)
-def test_hot_rooms_exist(room: str) -> None:
+@pytest.mark.parametrize("room", (*HOT_ROOMS, *SIMULATED_ROOMS))
+def test_compiled_rooms_exist(room: str) -> None:
     assert (PACKAGE / f"{room}.py").is_file()
 
 
