@@ -27,12 +27,12 @@ def calls_in_bounds(source: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("room", (*HOT_ROOMS, *SIMULATED_ROOMS))
+@pytest.mark.parametrize("room", [*HOT_ROOMS, *SIMULATED_ROOMS])
 def test_slices_of_compiled_rooms_call_nothing(room: str) -> None:
     assert calls_in_bounds((PACKAGE / f"{room}.py").read_text()) == []
 
 
-@pytest.mark.parametrize("room", (*HOT_ROOMS, *SIMULATED_ROOMS))
+@pytest.mark.parametrize("room", [*HOT_ROOMS, *SIMULATED_ROOMS])
 def test_compiled_rooms_exist(room: str) -> None:
     assert (PACKAGE / f"{room}.py").is_file()
 
