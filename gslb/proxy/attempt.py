@@ -206,7 +206,7 @@ class Attempt:
         door, now_s = exchange.generation.door, exchange.client.now_s()
         if option.has_room and head.is_event_stream:
             engine_ms = (now_s - self._sent_s) * 1000 - (option.view.rtt_ms or 0.0)
-            door.fleet.first_token_seen(self.key, option.ahead + option.work, engine_ms - option.steps_ms)
+            door.fleet.first_token_seen(self.key, option.work, option.ahead, engine_ms)
         exchange.expected_cached = door.affinity.prefilled(self.key, admitted.facts, now_s)
 
     @property

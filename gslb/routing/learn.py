@@ -1,14 +1,20 @@
 """What an endpoint's engine really takes, learnt from the first tokens and answers this edge has seen.
 
-A first token that found `x` units of prefill work ahead of it (its own included) is expected after
+A first token whose request had `work` units of prefill to do and found `ahead` of this edge's is expected after
 
-    1.5 decoding steps, when anybody decodes, + base_ms + rate_ms * x
+    base_ms + rate_ms * work + drain_ms * ahead
 
-The steps: half of the one under way, and the one the prompt is computed in. How long a step lasts the engine tells
-(deltas of its inter-token latency histogram). Base and rate are a least squares line through what was observed,
-pulled towards the prior like PRIOR_WEIGHT observations, older ones fading by FORGET each: so the line follows an
-engine that becomes slower, and one strange answer does not bend it. Sums are all that is kept; workers can be
-added up, and a request costs a few additions.
+`base_ms` holds the decoding steps in between: half of the one under way and the one the prompt is computed in.
+`drain_ms` is below `rate_ms`: prompts ahead are counted whole until their first token, and half done by then.
+
+Endpoints that are declared alike are kin. The three numbers are a least squares fit to what all of them showed,
+pulled towards what was declared like PRIOR_WEIGHT observations; an endpoint's own are its kin's times one factor,
+how much slower than they it is. So chance makes no favourites among equals, one that nobody has used yet is
+believed to be like its kin, and an engine that others overrun looks slow for every request, long or short.
+
+An observation weighs less the longer it had to be, by the square, since it is the relative error that counts; what
+is far off counts as less far off; older ones fade. Sums are all that is kept: workers' can be added up, and a first
+token costs a few additions.
 """
 
 from __future__ import annotations
@@ -19,19 +25,22 @@ from gslb.routing.profiles import LONG_FROM_TOKENS
 from gslb.types import Endpoint, LoadSample
 
 Beliefs = tuple[float, float, float, float]
-"""base_ms, rate_ms, step_ms, slot_hold_ms of a `ServiceFit`."""
+"""base_ms, rate_ms, drain_ms, slot_hold_ms of a `ServiceFit`."""
 
 PRIOR_WEIGHT = 8.0
-FORGET = 0.995
-"""What an observation still counts after the next one: the line remembers about the last 200."""
+OWN_FORGET = 0.98
+KIN_FORGET = 0.9995
+"""What an observation still counts after the next one: an endpoint's factor remembers 50, its kin's line 2000."""
 STEPS_TO_FIRST = 1.5
+DRAIN_SHARE = 0.6
+"""Of the prefill rate, before anything is known (measured in simulation: 0.5 on chat, 0.65 on long prompts)."""
 _RATE_BOUND = 20.0
-"""A learnt prefill rate stays within this factor of the prior."""
+"""A learnt prefill rate, and an endpoint's own factor, stay within this factor."""
 _BASE_BOUND_MS = 500.0
-_OUTLIER_SHARE, _OUTLIER_MS = 0.5, 100.0
-"""What lies further from the line than half the expected time and 100 ms counts as that far."""
-_HOLD_WEIGHT = 0.02
-_STEP_WEIGHT = 0.5
+_OUTLIER_SHARE, _OUTLIER_MS = 0.5, 50.0
+"""What lies further from what is expected than half of it and 50 ms counts as that far."""
+_OWN_HOLD_FORGET, _KIN_HOLD_FORGET, _HOLD_PULL = 0.98, 0.998, 10.0
+_STEP_WEIGHT = 0.05
 
 
 def prefill_work(prompt_tokens: int, cached_tokens: int = 0) -> int:
@@ -46,36 +55,67 @@ def prefill_work(prompt_tokens: int, cached_tokens: int = 0) -> int:
     return work
 
 
-_SUMS = ("count", "hold_ms", "holds", "x", "xx", "xy", "y")
-
-
 class Moments:
-    """Sums of observations since they were last taken: `x` in thousands of work units, `y` in ms."""
+    """Weighted sums of observations: `x` work and `a` what was ahead in thousands of units, `y` waits in ms."""
 
-    __slots__ = ("count", "hold_ms", "holds", "x", "xx", "xy", "y")
+    __slots__ = ("a", "aa", "ay", "count", "hold_ms", "holds", "weight", "x", "xa", "xx", "xy", "y")
 
     def __init__(self) -> None:
-        self.count = self.holds = 0
-        self.x = self.y = self.xx = self.xy = self.hold_ms = 0.0
+        self.count = self.holds = 0.0
+        self.weight = self.x = self.a = self.y = 0.0
+        self.xx = self.xa = self.aa = self.xy = self.ay = 0.0
+        self.hold_ms = 0.0
 
-    def first_token(self, work: float, wait_ms: float) -> None:
-        """A first token came `wait_ms` after its request reached the engine, steps left out."""
-        x = work / 1000
-        self.count += 1
-        self.x += x
-        self.y += wait_ms
-        self.xx += x * x
-        self.xy += x * wait_ms
+    def first_token(self, work: float, ahead: float, wait_ms: float) -> None:
+        """A first token came `wait_ms` after its request reached the engine."""
+        x, a = work / 1000, ahead / 1000
+        weight = 1.0 / (1.0 + x + a)
+        weight *= weight
+        self.count += 1.0
+        self.weight += weight
+        self.x += weight * x
+        self.a += weight * a
+        self.y += weight * wait_ms
+        self.xx += weight * x * x
+        self.xa += weight * x * a
+        self.aa += weight * a * a
+        self.xy += weight * x * wait_ms
+        self.ay += weight * a * wait_ms
 
     def answer(self, hold_ms: float) -> None:
         """An answer held its slot this long."""
-        self.holds += 1
+        self.holds += 1.0
         self.hold_ms += hold_ms
 
     def add(self, other: Moments) -> None:
         """Take in all of another's."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.count += other.count
+        self.weight += other.weight
+        self.x += other.x
+        self.a += other.a
+        self.y += other.y
+        self.xx += other.xx
+        self.xa += other.xa
+        self.aa += other.aa
+        self.xy += other.xy
+        self.ay += other.ay
+        self.holds += other.holds
+        self.hold_ms += other.hold_ms
+
+    def fade(self, share: float, hold_share: float) -> None:
+        """Let all that was seen count for `share` of what it did, and answers for `hold_share`."""
+        self.count *= share
+        self.weight *= share
+        self.x *= share
+        self.a *= share
+        self.y *= share
+        self.xx *= share
+        self.xa *= share
+        self.aa *= share
+        self.xy *= share
+        self.ay *= share
+        self.holds *= hold_share
+        self.hold_ms *= hold_share
 
     @property
     def is_empty(self) -> bool:
@@ -84,81 +124,84 @@ class Moments:
 
     def told(self) -> list[float]:
         """The sums as numbers in a fixed order, for `from_told` in another process."""
-        return [getattr(self, name) for name in _SUMS]
+        return [
+            self.count, self.weight, self.x, self.a, self.y, self.xx, self.xa, self.aa, self.xy, self.ay,
+            self.holds, self.hold_ms,
+        ]  # fmt: skip
 
     @classmethod
     def from_told(cls, numbers: Sequence[float]) -> Moments:
         """What `told` said. Raises ValueError when that is something else."""
         moments = cls()
-        for name, number in zip(_SUMS, numbers, strict=True):
-            setattr(moments, name, number)
+        (
+            moments.count, moments.weight, moments.x, moments.a, moments.y, moments.xx, moments.xa, moments.aa,
+            moments.xy, moments.ay, moments.holds, moments.hold_ms,
+        ) = numbers  # fmt: skip
         return moments
 
 
-class ServiceFit:
-    """What is believed of one engine: `rate_ms` a unit of work, `base_ms`, `step_ms`, `slot_hold_ms`."""
+class Kin:
+    """What endpoints declared like `prior` showed together. `changes` moves with every observation."""
 
-    __slots__ = ("_prior", "_weight", "_x", "_xx", "_xy", "_y", "base_ms", "rate_ms", "slot_hold_ms", "step_ms")
+    __slots__ = ("_prior", "_step_ms", "_sums", "base_ms", "changes", "drain_ms", "rate_ms")
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._begin(endpoint)
-
-    def _begin(self, endpoint: Endpoint) -> None:
-        self._prior = endpoint
-        self._weight = self._x = self._y = self._xx = self._xy = 0.0
-        self.base_ms = 0.0
-        self.rate_ms = endpoint.prefill_ms_per_token
-        self.step_ms = endpoint.step_ms
-        self.slot_hold_ms = endpoint.slot_hold_ms
-
-    def believe(self, endpoint: Endpoint) -> None:
-        """A reload: where it changed the priors, what was learnt from them starts anew."""
-        if _priors(endpoint) != _priors(self._prior):
-            self._begin(endpoint)
-
-    @property
-    def beliefs(self) -> Beliefs:
-        """All of it, as another process can be told."""
-        return self.base_ms, self.rate_ms, self.step_ms, self.slot_hold_ms
-
-    def take_over(self, beliefs: Beliefs) -> None:
-        """Believe what another fit does, which sees more."""
-        self.base_ms, self.rate_ms, self.step_ms, self.slot_hold_ms = beliefs
-
-    def without_outlier(self, work: float, wait_ms: float) -> float:
-        """`wait_ms` for `work`, or the furthest from the line that is believed."""
-        expected_ms = self.base_ms + self.rate_ms * work
-        reach_ms = _OUTLIER_MS + _OUTLIER_SHARE * max(expected_ms, 0.0)
-        return min(max(wait_ms, expected_ms - reach_ms), expected_ms + reach_ms)
+    def __init__(self, prior: Endpoint) -> None:
+        self._prior = prior
+        self._sums = Moments()
+        self._step_ms = prior.step_ms
+        self.changes = 0
+        self._solve()
 
     def absorb(self, seen: Moments) -> None:
-        """Take in what was observed since the last time."""
-        if seen.holds:
-            weight = 1.0 - (1.0 - _HOLD_WEIGHT) ** seen.holds
-            self.slot_hold_ms += weight * (seen.hold_ms / seen.holds - self.slot_hold_ms)
-        if seen.count:
-            fade = FORGET**seen.count
-            self._weight = self._weight * fade + seen.count
-            self._x = self._x * fade + seen.x
-            self._y = self._y * fade + seen.y
-            self._xx = self._xx * fade + seen.xx
-            self._xy = self._xy * fade + seen.xy
-            self._solve()
+        """Take in what was observed at one of them."""
+        self._sums.fade(KIN_FORGET**seen.count, _KIN_HOLD_FORGET**seen.holds)
+        self._sums.add(seen)
+        self.changes += 1
+        self._solve()
 
     def _solve(self) -> None:
-        """The line of least squares, the prior's rate counting PRIOR_WEIGHT times at the usual amount of work."""
-        prior_rate = self._prior.prefill_ms_per_token * 1000
-        pull = PRIOR_WEIGHT * max(self._x / self._weight, 0.1) ** 2
-        weight, spread = self._weight + PRIOR_WEIGHT, self._xx + pull
-        product = self._xy + pull * prior_rate
-        rate = (weight * product - self._x * self._y) / (weight * spread - self._x * self._x)
+        """The least squares fit, each prior pulling on its own (a ridge)."""
+        sums, prior_rate = self._sums, self._prior.prefill_ms_per_token * 1000
+        usual = sums.weight or 1.0
+        x_pull = PRIOR_WEIGHT * max(sums.x / usual, 0.1) ** 2
+        a_pull = PRIOR_WEIGHT * max(sums.a / usual, 1.0) ** 2
+        weight, y = sums.weight + PRIOR_WEIGHT, sums.y + PRIOR_WEIGHT * STEPS_TO_FIRST * self._step_ms
+        # The base is eliminated first; what is left are two equations.
+        xx = sums.xx + x_pull - sums.x * sums.x / weight
+        xa = sums.xa - sums.x * sums.a / weight
+        aa = sums.aa + a_pull - sums.a * sums.a / weight
+        xy = sums.xy + x_pull * prior_rate - sums.x * y / weight
+        ay = sums.ay + a_pull * prior_rate * DRAIN_SHARE - sums.a * y / weight
+        rate = (xy * aa - ay * xa) / (xx * aa - xa * xa)
         rate = min(max(rate, prior_rate / _RATE_BOUND), prior_rate * _RATE_BOUND)
-        base_ms = (self._y - rate * self._x) / weight
+        drain = min(max((ay - xa * rate) / aa, 0.0), rate)
+        base_ms = (y - rate * sums.x - drain * sums.a) / weight
         self.rate_ms = rate / 1000
+        self.drain_ms = drain / 1000
         self.base_ms = min(max(base_ms, -_BASE_BOUND_MS), _BASE_BOUND_MS)
 
+    @property
+    def slot_hold_ms(self) -> float:
+        """How long an answer holds its slot at any of them."""
+        sums = self._sums
+        return (sums.hold_ms + _HOLD_PULL * self._prior.slot_hold_ms) / (sums.holds + _HOLD_PULL)
+
+    def factor(self, sums: Moments) -> float:
+        """How much longer first tokens took in `sums` than here, pulled towards 1 by PRIOR_WEIGHT usual ones."""
+        if not sums.count:
+            return 1.0
+        base, rate, drain = self.base_ms, self.rate_ms * 1000, self.drain_ms * 1000
+        expected = base * base * sums.weight + rate * rate * sums.xx + drain * drain * sums.aa
+        expected += 2.0 * (base * rate * sums.x + base * drain * sums.a + rate * drain * sums.xa)
+        if expected <= 0.0:
+            return 1.0
+        measured = base * sums.y + rate * sums.xy + drain * sums.ay
+        pull = expected * PRIOR_WEIGHT / sums.count
+        return min(max((measured + pull) / (expected + pull), 1.0 / _RATE_BOUND), _RATE_BOUND)
+
     def sampled(self, previous: LoadSample | None, sample: LoadSample) -> None:
-        """Two samples of the engine's histogram of gaps between tokens tell how long its steps are now."""
+        """Two samples of one's histogram of gaps between tokens tell how long its steps are: what is believed of
+        `base_ms` before anything was asked."""
         if previous is None or previous.itl_sum_s is None or previous.itl_count is None:
             return
         if sample.itl_sum_s is None or sample.itl_count is None:
@@ -167,8 +210,73 @@ class ServiceFit:
         if count <= 0 or sum_s <= 0:
             return  # no token since, or counters that began anew
         step_ms = 1000 * sum_s / count
-        self.step_ms += (_STEP_WEIGHT if self.step_ms else 1.0) * (step_ms - self.step_ms)
+        self._step_ms += (_STEP_WEIGHT if self._step_ms else 1.0) * (step_ms - self._step_ms)
+        if not self._sums.count:
+            self.changes += 1
+            self._solve()
 
 
-def _priors(endpoint: Endpoint) -> tuple[float, float, float]:
-    return endpoint.prefill_ms_per_token, endpoint.step_ms, endpoint.slot_hold_ms
+class ServiceFit:
+    """What is believed of one engine: `rate_ms` a unit of its own work, `drain_ms` one ahead of it, `base_ms`,
+    `slot_hold_ms`."""
+
+    __slots__ = ("_changes", "_sums", "base_ms", "drain_ms", "kin", "rate_ms", "slot_hold_ms")
+
+    def __init__(self, kin: Kin) -> None:
+        self._begin(kin)
+
+    def _begin(self, kin: Kin) -> None:
+        self.kin = kin
+        self._sums = Moments()
+        self._follow()
+
+    def believe(self, kin: Kin) -> None:
+        """A reload: where it changed what is declared, what was learnt from that starts anew."""
+        if kin is not self.kin:
+            self._begin(kin)
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """All of it, as another process can be told."""
+        return self.base_ms, self.rate_ms, self.drain_ms, self.slot_hold_ms
+
+    def take_over(self, beliefs: Beliefs) -> None:
+        """Believe what another fit does, which sees more."""
+        self.base_ms, self.rate_ms, self.drain_ms, self.slot_hold_ms = beliefs
+
+    def without_outlier(self, work: float, ahead: float, wait_ms: float) -> float:
+        """`wait_ms` for `work` behind `ahead`, or the furthest from what is believed."""
+        expected_ms = self.base_ms + self.rate_ms * work + self.drain_ms * ahead
+        reach_ms = _OUTLIER_MS + _OUTLIER_SHARE * max(expected_ms, 0.0)
+        return min(max(wait_ms, expected_ms - reach_ms), expected_ms + reach_ms)
+
+    def absorb(self, seen: Moments) -> None:
+        """Take in what was observed since the last time."""
+        self.kin.absorb(seen)
+        self._sums.fade(OWN_FORGET**seen.count, _OWN_HOLD_FORGET**seen.holds)
+        self._sums.add(seen)
+        self._follow()
+
+    def follow_kin(self) -> bool:
+        """Take in what was observed at endpoints like this one; True when there was anything."""
+        if self._changes == self.kin.changes:
+            return False
+        self._follow()
+        return True
+
+    def _follow(self) -> None:
+        kin, sums = self.kin, self._sums
+        self._changes = kin.changes
+        factor = kin.factor(sums)
+        self.base_ms = factor * kin.base_ms
+        self.rate_ms = factor * kin.rate_ms
+        self.drain_ms = factor * kin.drain_ms
+        self.slot_hold_ms = (sums.hold_ms + _HOLD_PULL * kin.slot_hold_ms) / (sums.holds + _HOLD_PULL)
+
+
+def kin_key(endpoint: Endpoint) -> tuple[object, ...]:
+    """Equal for endpoints that are declared alike."""
+    return (
+        endpoint.prefill_ms_per_token, endpoint.step_ms, endpoint.slot_hold_ms, endpoint.capacity, endpoint.slots,
+        endpoint.models,
+    )  # fmt: skip

@@ -8,7 +8,6 @@ Below the slot limit a first token waits for decoding steps and for the prompts 
 from __future__ import annotations
 
 from gslb.routing.health import State
-from gslb.routing.learn import STEPS_TO_FIRST
 from gslb.routing.view import EndpointView
 
 FRESH_S = 2.0
@@ -27,12 +26,10 @@ _SURELY_FREE_BELOW = 1.0 - _DOUBTED_SHARE
 
 class Option:
     """One endpoint as one request would find it. All times in ms; `total_ms` includes the foreign tax. `work` is
-    what it would have to prefill of the prompt, `ahead` the same of prompts before it; `steps_ms` of `queue_ms`
-    are decoding steps."""
+    what it would have to prefill of the prompt, `ahead` the same of prompts before it."""
 
     __slots__ = (
-        "ahead", "has_room", "network_ms", "prefill_ms", "queue_ms", "steps_ms", "tax_ms", "total_ms", "view",
-        "work",
+        "ahead", "has_room", "network_ms", "prefill_ms", "queue_ms", "tax_ms", "total_ms", "view", "work",
     )  # fmt: skip
 
     def __init__(
@@ -44,7 +41,6 @@ class Option:
         work: int,
         has_room: bool,
         ahead: int = 0,
-        steps_ms: float = 0.0,
     ) -> None:
         self.view = view
         self.network_ms = network_ms
@@ -55,7 +51,6 @@ class Option:
         self.total_ms = network_ms + queue_ms + prefill_ms + tax_ms
         self.has_room = has_room
         self.ahead = ahead
-        self.steps_ms = steps_ms
 
     @property
     def is_capped(self) -> bool:
@@ -107,8 +102,7 @@ def predict(
     ahead = own.pending_tokens
     is_fresh = now_s - view.at_s <= FRESH_S
     present = own.requests + view.others if is_fresh else in_system(view, now_s, stale_after_s)
-    steps_ms = STEPS_TO_FIRST * view.step_ms if present >= 1.0 else 0.0
-    queue_ms = view.base_ms + ahead * view.rate_ms + steps_ms
+    queue_ms = view.base_ms + ahead * view.drain_ms
     if queue_ms < 0.0:
         queue_ms = 0.0
     slots = view.slots
@@ -127,4 +121,4 @@ def predict(
     elif view.is_kv_full and now_s - view.at_s <= stale_after_s:
         has_room = False
         queue_ms += view.slot_hold_ms / max(present, 1.0)
-    return Option(view, network_ms, tax_ms, queue_ms, work, has_room, ahead, steps_ms)
+    return Option(view, network_ms, tax_ms, queue_ms, work, has_room, ahead)

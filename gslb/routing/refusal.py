@@ -83,10 +83,7 @@ def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
     by_key = {option.view.endpoint.key: option for option in seen}
     options = by_key.values()
     drain_per_s = sum(1000.0 * (option.view.slots or 1) / option.view.slot_hold_ms for option in options)
-    least_ms = min(
-        option.network_ms + option.prefill_ms + option.steps_ms + max(option.view.base_ms, 0.0)
-        for option in options
-    )
+    least_ms = min(option.network_ms + option.prefill_ms + max(option.view.base_ms, 0.0) for option in options)
     return NoRoom(home, least_ms, drain_per_s)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gslb.routing.ejection import Standing, may_be_lost, others_have_room
 from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, State
-from gslb.routing.learn import Beliefs, Moments, ServiceFit
+from gslb.routing.learn import Beliefs, Kin, Moments, ServiceFit, kin_key
 from gslb.routing.load import InFlight, OwnLoad, guests_key
 from gslb.routing.progress import Progress, judge_progress, patience_s
 from gslb.types import Endpoint, ForcedState, LoadSample
@@ -30,7 +30,7 @@ _KV_FULL = 0.9
 
 class EndpointView:
     """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's, as of `at_s`
-    (minus infinity while nobody has told), `usual_others` their average. `base_ms`, `rate_ms`, `step_ms` and
+    (minus infinity while nobody has told), `usual_others` their average. `base_ms`, `rate_ms`, `drain_ms` and
     `slot_hold_ms` are what `learn.ServiceFit` believes. `own`, and `guests` (this edge's foreign requests in the
     region), are shared and live; all else stays as it was.
 
@@ -39,8 +39,8 @@ class EndpointView:
     """
 
     __slots__ = (
-        "all_slots", "at_s", "base_ms", "endpoint", "forced", "guests", "is_kv_full", "load", "models", "others",
-        "own", "rate_ms", "reason", "rtt_ms", "share", "slot_hold_ms", "slots", "state", "step_ms", "suspicion",
+        "all_slots", "at_s", "base_ms", "drain_ms", "endpoint", "forced", "guests", "is_kv_full", "load", "models",
+        "others", "own", "rate_ms", "reason", "rtt_ms", "share", "slot_hold_ms", "slots", "state", "suspicion",
         "usual_others",
     )  # fmt: skip
 
@@ -62,7 +62,7 @@ class EndpointView:
         fit = record.fit
         self.base_ms = fit.base_ms
         self.rate_ms = fit.rate_ms
-        self.step_ms = fit.step_ms
+        self.drain_ms = fit.drain_ms
         self.slot_hold_ms = fit.slot_hold_ms
         self.others = record.others
         self.usual_others = record.usual_others
@@ -127,7 +127,7 @@ class _Record:
         """Take in what was seen since the last time; True when there was anything."""
         seen = self.seen
         if seen.is_empty:
-            return False
+            return self.fit.follow_kin()
         self.seen = Moments()
         self.fit.absorb(seen)
         return True
@@ -175,6 +175,7 @@ class FleetView:
         self._assumes_models = assumes_models
         self._records: dict[str, _Record] = {}
         self._guests: dict[str, InFlight] = {}
+        self._kin: dict[tuple[object, ...], Kin] = {}
         self._index: dict[str, int] = {}
         self.known_models: frozenset[str] = frozenset()
         """Every model name any endpoint serves: the only ones that may become a metric's label."""
@@ -191,14 +192,16 @@ class FleetView:
         self._guests = {name: guests for name, guests in self._guests.items() if name in names}
         old = self._records
         self._records = {}
+        self._kin = {key: self._kin.get(key) or Kin(one) for one in endpoints for key in (kin_key(one),)}
         for endpoint in endpoints:
+            kin = self._kin[kin_key(endpoint)]
             record = old.get(endpoint.key)
             if record is None:
                 own = self._own_load_of(endpoint.key)
-                record = _Record(endpoint, self._machine(endpoint.key), own, own, ServiceFit(endpoint))
+                record = _Record(endpoint, self._machine(endpoint.key), own, own, ServiceFit(kin))
             else:
                 record.health.set_marks(marks)
-                record.fit.believe(endpoint)
+                record.fit.believe(kin)
                 if record.endpoint.models is not None and endpoint.models is None:
                     record.models = None  # declared before, now to be learnt
             record.endpoint = endpoint
@@ -285,7 +288,7 @@ class FleetView:
         else:
             record.load = sample
             record.load_error = None
-            record.fit.sampled(previous, sample)
+            record.fit.kin.sampled(previous, sample)
             record.learn()
             record.others = others = _others(sample)
             record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
@@ -293,11 +296,11 @@ class FleetView:
             if self._marks.stall_s:
                 self._judge_progress(record, sample)
 
-    def first_token_seen(self, key: str, work: float, wait_ms: float) -> None:
-        """A first token came `wait_ms` (decoding steps left out) after its request reached the engine of `key`,
-        with `work` ahead of it, its own included. Not to be told of waits in a full engine's queue."""
+    def first_token_seen(self, key: str, work: float, ahead: float, wait_ms: float) -> None:
+        """A first token came `wait_ms` after its request reached the engine of `key`, with `work` of its own to do
+        and `ahead` before it. Not to be told of waits in a full engine's queue."""
         if record := self._records.get(key):
-            record.seen.first_token(work, record.fit.without_outlier(work, wait_ms))
+            record.seen.first_token(work, ahead, record.fit.without_outlier(work, ahead, wait_ms))
 
     def answer_seen(self, key: str, hold_ms: float) -> None:
         """A whole answer of `key` held its slot for `hold_ms`."""

@@ -130,7 +130,7 @@ class Desk:
         option, key = decision.option, attempt.site.key
         if option.has_room and self._learns:
             engine_ms = (now_s - attempt.sent_s) * 1000 - (option.view.rtt_ms or 0.0)
-            self.fleet.first_token_seen(key, option.ahead + option.work, engine_ms - option.steps_ms)
+            self.fleet.first_token_seen(key, option.work, option.ahead, engine_ms)
         if self.affinity is not None:
             attempt.expected_cached = self.affinity.prefilled(key, attempt.journey.facts, now_s)
 

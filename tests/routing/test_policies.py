@@ -154,7 +154,7 @@ class TestBaselines:
 
     def test_gorgo_is_the_plain_argmin_without_tax(self) -> None:
         view = fleet_at({"eu": 10, "us": 90}, prefill_ms_per_token=0.1)
-        occupy(view, "eu/1", 1, pending_tokens=810)
+        occupy(view, "eu/1", 1, pending_tokens=1350)
         assert picks("gorgo", view) == {"us/1": 100}
         assert picks("ttft", view) == {"eu/1": 100}
 

@@ -37,7 +37,7 @@ def test_below_the_slots_own_pending_prompts_are_the_queue() -> None:
     view = one(capacity=8, prefill_ms_per_token=0.1)
     occupy(view, KEY, 3, pending_tokens=1000)
     occupy(view, KEY, 4)
-    assert look(view).queue_ms == pytest.approx(300.0)
+    assert look(view).queue_ms == pytest.approx(180.0), "half done, or a little less"
     assert look(view).has_room
 
 

@@ -168,7 +168,7 @@ class TestBudget:
 
     def test_the_tax_is_no_waiting_time(self) -> None:
         view = self.view(prefill_ms_per_token=0.1)
-        occupy(view, "eu/1", 1, pending_tokens=300)
+        occupy(view, "eu/1", 1, pending_tokens=500)
         asking = router(refuses_over_budget=True)
         assert chosen_key(asking.route(facts(budget_ms=125), view.snapshot, 0.0)) == "us/1", "late at home only"
         assert chosen_key(asking.route(facts(budget_ms=131), view.snapshot, 0.0)) == "eu/1", "home still makes it"

@@ -105,16 +105,16 @@ class TestSpill:
 
     def test_home_is_left_only_for_more_than_the_tax(self) -> None:
         view = fleet_at({"eu": 10, "us": 40}, prefill_ms_per_token=0.1)
-        occupy(view, "eu/1", 1, pending_tokens=450)
+        occupy(view, "eu/1", 1, pending_tokens=750)
         assert choices(router(), view) == {"eu/1": 60}, "55 ms at home against 40 + 30 abroad"
-        occupy(view, "eu/1", 1, pending_tokens=300)
+        occupy(view, "eu/1", 1, pending_tokens=500)
         asking = router()
         assert choices(asking, view) == {"us/1": 60}, "85 ms at home against 40 + 30 abroad"
         assert decided(asking.route(facts(), view.snapshot, 0.0)).reason == "faster"
 
     def test_near_equals_are_chosen_by_chance(self) -> None:
         view = fleet_at({"eu": 10, "uk": 15}, prefill_ms_per_token=0.1)
-        occupy(view, "eu/1", 1, pending_tokens=300)
+        occupy(view, "eu/1", 1, pending_tokens=500)
         occupy(view, "uk/1", 1)
         counts = choices(router(), view, 200)
         assert set(counts) == {"eu/1", "uk/1"}, "40 ms against 15 + 30"

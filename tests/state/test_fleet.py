@@ -166,7 +166,7 @@ def test_failures_are_told_and_nobodys_fault_is_not() -> None:
 def test_what_first_tokens_teach_a_worker_comes_back_as_a_belief() -> None:
     leading, following, _ = pair()
     for _ in range(50):
-        following.first_token_seen(KEY, 1000.0, 150.0)
+        following.first_token_seen(KEY, 1000.0, 0.0, 150.0)
         following.answer_seen(KEY, 9000.0)
     for key, numbers in orjson.loads(orjson.dumps(following.take_seen())).items():
         leading.learnt_elsewhere(key, Moments.from_told(numbers))
@@ -175,5 +175,5 @@ def test_what_first_tokens_teach_a_worker_comes_back_as_a_belief() -> None:
     mine, theirs = find(following.snapshot, KEY), find(leading.snapshot, KEY)
     assert mine.base_ms + 1000 * mine.rate_ms > 100
     assert mine.slot_hold_ms > 5000
-    for name in ("base_ms", "rate_ms", "step_ms", "slot_hold_ms", "usual_others"):
+    for name in ("base_ms", "rate_ms", "drain_ms", "slot_hold_ms", "usual_others"):
         assert getattr(mine, name) == getattr(theirs, name)
