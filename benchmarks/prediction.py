@@ -1,9 +1,10 @@
 """How well the first token is predicted, live: `python -m benchmarks.prediction [--loads 0.5,0.8,1.1]`.
 
-gslb in Frankfurt before four mock vLLM servers, two there and two a WAN delay away in Virginia; it is not told
-their slots. Requests come at Poisson times with lognormal lengths, as shares of what all slots together can serve
-(measured before). For each load a warm-up, then the access log is read: what was predicted, what came. `--upstream
-URL` (repeated) takes servers that run already instead of the mocks, real vLLM ones say, as two regions in turn.
+gslb in Frankfurt before four mock vLLM servers, two there and two a WAN delay away in Virginia; it has to learn
+their slots (`--tell-slots`: they stand in its configuration). Requests come at Poisson times with lognormal lengths,
+as shares of what all slots together can serve (measured before). For each load a warm-up, then the access log is
+read: what was predicted, what came. `--upstream URL` (repeated) takes servers that run already instead of the mocks,
+real vLLM ones say, as two regions in turn.
 
 Both figures of the log are the edge's: from the request to the first token, time held included. A held request's
 error is also shown without the hold, which is known when its place is predicted.
@@ -78,8 +79,11 @@ async def _serve_mocks(slots: int) -> None:
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-def config_of(urls: Mapping[str, Sequence[str]], run: Path, *, is_placed: bool) -> dict[str, Any]:
+def config_of(
+    urls: Mapping[str, Sequence[str]], run: Path, capacity: int | None, *, is_placed: bool
+) -> dict[str, Any]:
     """gslb before these; an edge that is not placed takes itself to stand beside its clients."""
+    told = {} if capacity is None else {"capacity": capacity}
     return {
         "listen": f"127.0.0.1:{free_port()}",
         "admin": f"127.0.0.1:{free_port()}",
@@ -87,7 +91,7 @@ def config_of(urls: Mapping[str, Sequence[str]], run: Path, *, is_placed: bool) 
         "edge": {"location": REGIONS[HOME]} if is_placed else {},
         "geo": {"trusted_proxies": ["127.0.0.0/8"], "overrides": {f"{_CLIENT}/32": "Frankfurt, DE"}},
         "regions": {
-            name: {"location": REGIONS[name], "endpoints": [{"url": url} for url in members]}
+            name: {"location": REGIONS[name], "endpoints": [{"url": url, **told} for url in members]}
             for name, members in urls.items()
         },
         "observability": {"access_log": str(run / "access.log")},
@@ -134,6 +138,7 @@ class Plan:
     lengths: Independent
     slots: int
     seed: int
+    tells_slots: bool
     keep_log: Path | None
 
 
@@ -147,7 +152,7 @@ def measure(
     print(f"capacity {capacity:.2f} requests/s", file=sys.stderr, flush=True)
     errors: list[Error] = []
     lost = 0
-    config = config_of(urls, run, is_placed=is_placed)
+    config = config_of(urls, run, plan.slots if plan.tells_slots else None, is_placed=is_placed)
     edge_url = f"http://{config['listen']}"
     first = Question(0.0, 8, 1, "a first question")
     with running_edge(config, run, edge_cores(1)[0], _raw(config["listen"], body_of(model, first))) as edge:
@@ -222,6 +227,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--longest", type=int, default=6000, metavar="TOKENS", help="prompt")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tell-slots", action="store_true", help="put them into the configuration as `capacity`")
     parser.add_argument("--keep-log", type=Path, metavar="FILE", help="put gslb's access log there")
     parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
     parser.add_argument("--serve-mocks", action="store_true", help=argparse.SUPPRESS)
@@ -240,7 +246,9 @@ def main() -> int:
         Lognormal(asked.output, 1.3 * asked.output, 400),
     )
     loads = [float(load) for load in asked.loads.split(",")]
-    plan = Plan(loads, asked.seconds, asked.warm_up, lengths, asked.slots, asked.seed, asked.keep_log)
+    plan = Plan(
+        loads, asked.seconds, asked.warm_up, lengths, asked.slots, asked.seed, asked.tell_slots, asked.keep_log
+    )
     neighbours = Neighbours()
     try:
         found = _against_running(asked.upstream, plan) if asked.upstream else _against_mocks(plan)
