@@ -1,10 +1,10 @@
 """How well the first token is predicted, live: `python -m benchmarks.prediction [--loads 0.5,0.8,1.1]`.
 
 gslb in Frankfurt before four mock vLLM servers, two there and two a WAN delay away in Virginia; it has to learn
-their slots (`--tell-slots`: they stand in its configuration). Requests come at Poisson times with lognormal lengths,
-as shares of what all slots together can serve (measured before). For each load a warm-up, then the access log is
-read: what was predicted, what came. `--upstream URL` (repeated) takes servers that run already instead of the mocks,
-real vLLM ones say, as two regions in turn.
+their slots (`--tell-slots`: they stand in its configuration). Requests come at Poisson times with lognormal
+lengths, as shares of what all slots together can serve (measured before). For each load a warm-up, then the access
+log is read: what was predicted, what came. `--upstream URL` (repeated) takes servers that run already instead of
+the mocks, real vLLM ones say, as two regions in turn.
 
 Both figures of the log are the edge's: from the request to the first token, time held included. A held request's
 error is also shown without the hold, which is known when its place is predicted.

@@ -4,9 +4,9 @@
     known -> trial of one more, after `_patience` samples with as many running and no queue
     trial -> known, one more, when that many ran; or back, when a queue shows first
 
-A guess may be too low (prompts that came together, a cache that was full), so it must grow again; but while a trial
-is one too many, a request waits in the engine's queue for what looked like a slot. So a trial that failed doubles
-the patience for the next one, up to about a minute of samples.
+A guess may be too low (prompts that came together, a cache that was full), so it must grow again; but while a
+trial is one too many, a request waits in the engine's queue for what looked like a slot. So a trial that failed
+doubles the patience for the next one, up to about a minute of samples.
 """
 
 from __future__ import annotations
