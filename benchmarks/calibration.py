@@ -59,6 +59,8 @@ _PROMPT_ROUNDS = 5
 _BATCH_TOKENS = 40
 _BATCH_PROMPT = 16
 _SHARES = (0.5, 0.9)
+_COUNTED_S = 0.3
+"""A request is in the metrics a little after its answer's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ async def _lone_prompts(url: str, model: str, longest: int, dice: Random) -> lis
     """(prompt tokens, TTFT ms here, the same ms inside the engine) of prompts that are alone."""
     found = []
     await ask(url, body_of(model, Question(0.0, 64, 2, ids_of(64, dice))))  # whatever is made up on first use
+    await asyncio.sleep(_COUNTED_S)
     for tokens in (one for one in _PROMPTS if one <= longest):
         before = await asyncio.to_thread(_sums_s, url)
         seen = []
@@ -131,6 +134,7 @@ async def _lone_prompts(url: str, model: str, longest: int, dice: Random) -> lis
             if not answer.token_s:
                 raise BenchmarkError(f"{url}: no token for {tokens} prompt tokens: {answer.status} {answer.error}")
             seen.append(answer.ttft_ms)
+        await asyncio.sleep(_COUNTED_S)
         after = await asyncio.to_thread(_sums_s, url)
         if after[0] - before[0] != _PROMPT_ROUNDS:
             raise BenchmarkError(f"{url} serves others too: its times are not those of these prompts")
