@@ -122,23 +122,25 @@ def _kv_tokens(url: str) -> int | None:
 
 
 async def _lone_prompts(url: str, model: str, longest: int, dice: Random) -> list[tuple[int, float, float]]:
-    """(prompt tokens, TTFT ms here, the same ms inside the engine) of prompts that are alone."""
-    found = []
-    await ask(url, body_of(model, Question(0.0, 64, 2, ids_of(64, dice))))  # whatever is made up on first use
-    await asyncio.sleep(_COUNTED_S)
-    for tokens in (one for one in _PROMPTS if one <= longest):
+    """(prompt tokens, TTFT ms here, the same ms inside the engine) of prompts that are alone: medians, since
+    whoever shares the machine may get in between. Raises BenchmarkError when the engine serves others too."""
+
+    async def one(tokens: int) -> tuple[float, float]:
         before = await asyncio.to_thread(_sums_s, url)
-        seen = []
-        for _ in range(_PROMPT_ROUNDS):
-            answer = await ask(url, body_of(model, Question(0.0, tokens, 1, ids_of(tokens, dice))))
-            if not answer.token_s:
-                raise BenchmarkError(f"{url}: no token for {tokens} prompt tokens: {answer.status} {answer.error}")
-            seen.append(answer.ttft_ms)
+        answer = await ask(url, body_of(model, Question(0.0, tokens, 1, ids_of(tokens, dice))))
+        if not answer.token_s:
+            raise BenchmarkError(f"{url}: no token for {tokens} prompt tokens: {answer.status} {answer.error}")
         await asyncio.sleep(_COUNTED_S)
         after = await asyncio.to_thread(_sums_s, url)
-        if after[0] - before[0] != _PROMPT_ROUNDS:
+        if after[0] - before[0] != 1:
             raise BenchmarkError(f"{url} serves others too: its times are not those of these prompts")
-        found.append((tokens, fmean(seen), 1000 * (after[1] - before[1]) / _PROMPT_ROUNDS))
+        return answer.ttft_ms, 1000 * (after[1] - before[1])
+
+    await one(64)  # whatever is made up on first use
+    found = []
+    for tokens in (size for size in _PROMPTS if size <= longest):
+        seen, inside = zip(*[await one(tokens) for _ in range(_PROMPT_ROUNDS)], strict=True)
+        found.append((tokens, median(seen), median(inside)))
     return found
 
 
@@ -232,11 +234,9 @@ def _advance(engine: Engine[_Asked], until_s: float) -> None:
 def compare(url: str, model: str, asked: argparse.Namespace) -> dict[str, Any]:
     """Fit, then both under each load. Raises BenchmarkError."""
     dice = Random(asked.seed)
-    lengths = Independent(
-        Lognormal(asked.prompt, 1.4 * asked.prompt, asked.longest),
-        Lognormal(asked.output, 1.3 * asked.output, 400),
-    )
-    found = uvloop.run(fit(url, model, asked.slots, asked.longest, dice))
+    prompts = Lognormal(asked.prompt, 1.4 * asked.prompt, asked.longest)
+    lengths = Independent(prompts, Lognormal(asked.output, 1.3 * asked.output, 400))
+    found = uvloop.run(fit(url, model, asked, dice))
     print(f"fitted: {found.profile}, outside {found.outside_ms:.1f} ms", file=sys.stderr, flush=True)
     capacity = uvloop.run(capacity_per_s([url], model, asked.slots, lengths, dice, as_ids=True))
     print(f"capacity {capacity:.2f} requests/s", file=sys.stderr, flush=True)
