@@ -121,13 +121,13 @@ def _kv_tokens(url: str) -> int | None:
         return None
 
 
-async def _lone_prompts(url: str, model: str, longest: int, dice: Random) -> list[tuple[int, float, float]]:
+async def _lone_prompts(url: str, model: str, longest: int) -> list[tuple[int, float, float]]:
     """(prompt tokens, TTFT ms here, the same ms inside the engine) of prompts that are alone: medians, since
     whoever shares the machine may get in between. Raises BenchmarkError when the engine serves others too."""
 
     async def one(tokens: int) -> tuple[float, float]:
         before = await asyncio.to_thread(_sums_s, url)
-        answer = await ask(url, body_of(model, Question(0.0, tokens, 1, ids_of(tokens, dice))))
+        answer = await ask(url, body_of(model, Question(0.0, tokens, 1, ids_of(tokens))))
         if not answer.token_s:
             raise BenchmarkError(f"{url}: no token for {tokens} prompt tokens: {answer.status} {answer.error}")
         await asyncio.sleep(_COUNTED_S)
@@ -144,15 +144,13 @@ async def _lone_prompts(url: str, model: str, longest: int, dice: Random) -> lis
     return found
 
 
-async def _steps(url: str, model: str, slots: int, dice: Random) -> list[tuple[int, float]]:
+async def _steps(url: str, model: str, slots: int) -> list[tuple[int, float]]:
     """(batch, ms a decoding step) for batches up to all slots: medians of gaps while all of a batch decode."""
     found = []
     for batch in sorted({1, *(slots * part // 4 for part in (1, 2, 3, 4))} - {0}):
         gaps: list[float] = []
         for _ in range(2):
-            asked = [
-                Question(0.0, _BATCH_PROMPT, _BATCH_TOKENS, ids_of(_BATCH_PROMPT, dice)) for _ in range(batch)
-            ]
+            asked = [Question(0.0, _BATCH_PROMPT, _BATCH_TOKENS, ids_of(_BATCH_PROMPT)) for _ in range(batch)]
             answers = await open_loop(url, model, asked)
             for answer in answers:
                 times = answer.token_s[_BATCH_TOKENS // 4 : _BATCH_TOKENS * 3 // 4]
@@ -161,10 +159,10 @@ async def _steps(url: str, model: str, slots: int, dice: Random) -> list[tuple[i
     return found
 
 
-async def fit(url: str, model: str, asked: argparse.Namespace, dice: Random) -> Fit:
+async def fit(url: str, model: str, asked: argparse.Namespace) -> Fit:
     """Measure and draw lines. Raises BenchmarkError when the engine does not answer, or serves others too."""
-    lone = await _lone_prompts(url, model, asked.longest, dice)
-    steps = await _steps(url, model, asked.slots, dice)
+    lone = await _lone_prompts(url, model, asked.longest)
+    steps = await _steps(url, model, asked.slots)
     prefill = [(tokens, ms) for tokens, _, ms in lone]
     profile = profile_of(prefill, steps, asked.step_tokens)
     return Fit(profile, median(seen - ms for _, seen, ms in lone), prefill, steps)
@@ -174,13 +172,18 @@ def profile_of(
     prefill: Sequence[tuple[int, float]], steps: Sequence[tuple[int, float]], step_tokens: int
 ) -> Profile:
     """Least squares. A lone prompt of up to LONG_FROM_TOKENS takes `a * ceil(tokens / step_tokens) + b * tokens`;
-    what a longer one takes beyond that is the price of its later tokens."""
+    what a longer one takes beyond that is the price of its later tokens. Raises BenchmarkError when longer ones do
+    not take longer."""
     short = [(ceil(tokens / step_tokens), tokens, ms) for tokens, ms in prefill if tokens <= LONG_FROM_TOKENS]
     aa, bb = sum(a * a for a, _, _ in short), sum(b * b for _, b, _ in short)
     ab, ay, by = (sum(one) for one in zip(*((a * b, a * ms, b * ms) for a, b, ms in short), strict=True))
     determinant = aa * bb - ab * ab
     per_step = max((ay * bb - by * ab) / determinant, 0.0)
     per_token = (by - ab * per_step) / bb
+    if per_token <= 0:
+        raise BenchmarkError(
+            f"prefill cannot be told from noise (tokens, ms: {prefill}): is the machine too busy?"
+        )
     long = [
         (ms - per_step * ceil(tokens / step_tokens) - per_token * LONG_FROM_TOKENS) / (tokens - LONG_FROM_TOKENS)
         for tokens, ms in prefill
@@ -236,7 +239,7 @@ def compare(url: str, model: str, asked: argparse.Namespace) -> dict[str, Any]:
     dice = Random(asked.seed)
     prompts = Lognormal(asked.prompt, 1.4 * asked.prompt, asked.longest)
     lengths = Independent(prompts, Lognormal(asked.output, 1.3 * asked.output, 400))
-    found = uvloop.run(fit(url, model, asked, dice))
+    found = uvloop.run(fit(url, model, asked))
     print(f"fitted: {found.profile}, outside {found.outside_ms:.1f} ms", file=sys.stderr, flush=True)
     capacity = uvloop.run(capacity_per_s([url], model, asked.slots, lengths, dice, as_ids=True))
     print(f"capacity {capacity:.2f} requests/s", file=sys.stderr, flush=True)

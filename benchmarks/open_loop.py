@@ -1,12 +1,14 @@
 """Clients that come when they come: streamed completions at Poisson times, whoever is still being answered.
 
-Prompts are noise, so nothing of them is cached anywhere.
+Prompts are noise that no dice repeat, so nothing of them is cached anywhere, not even from an earlier run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,6 @@ from benchmarks.processes import BenchmarkError
 from gslb.sim.lengths import Lengths
 
 PATH = "/v1/completions"
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _LIMIT_S = 180.0
 
 
@@ -50,24 +51,24 @@ class Answer:
         return 1000 * self.token_s[0]
 
 
-def text_of(tokens: int, dice: Random) -> str:
+def text_of(tokens: int) -> str:
     """Noise of four characters a token, which is what the edge and the mock take for one."""
-    return "".join(f"{''.join(dice.choices(_LETTERS, k=3))} " for _ in range(tokens))
+    return base64.b32encode(os.urandom(5 * tokens // 2 + 5)).decode()[: 4 * tokens]
 
 
-def ids_of(tokens: int, dice: Random, vocabulary: int = 256) -> list[int]:
-    """Noise as token ids: exactly so many tokens to any engine."""
-    return [dice.randrange(3, vocabulary) for _ in range(tokens)]
+def ids_of(tokens: int) -> list[int]:
+    """Noise as token ids, small ones that every vocabulary has: exactly so many tokens to any engine."""
+    return [3 + byte % 250 for byte in os.urandom(tokens)]
 
 
 def questions(
     per_s: float, seconds: float, lengths: Lengths, dice: Random, *, as_ids: bool = False
 ) -> list[Question]:
-    """Poisson arrivals for so long."""
+    """Poisson arrivals for so long; `dice` make times and lengths."""
     made, at_s = [], dice.expovariate(per_s)
     while at_s < seconds:
         prompt, output = lengths(dice)
-        made.append(Question(at_s, prompt, output, ids_of(prompt, dice) if as_ids else text_of(prompt, dice)))
+        made.append(Question(at_s, prompt, output, ids_of(prompt) if as_ids else text_of(prompt)))
         at_s += dice.expovariate(per_s)
     return made
 
@@ -152,7 +153,7 @@ async def capacity_per_s(
         took_s = []
         for _ in range(each):
             prompt, output = lengths(own)
-            question = Question(0.0, prompt, output, ids_of(prompt, own) if as_ids else text_of(prompt, own))
+            question = Question(0.0, prompt, output, ids_of(prompt) if as_ids else text_of(prompt))
             begun_s = time.monotonic()
             answer = await ask(url, body_of(model, question))
             if not answer.is_whole:
