@@ -181,9 +181,7 @@ def profile_of(
     per_step = max((ay * bb - by * ab) / determinant, 0.0)
     per_token = (by - ab * per_step) / bb
     if per_token <= 0:
-        raise BenchmarkError(
-            f"prefill cannot be told from noise (tokens, ms: {prefill}): is the machine too busy?"
-        )
+        raise BenchmarkError(f"prefill cannot be told from noise (tokens, ms: {prefill}): is the machine busy?")
     long = [
         (ms - per_step * ceil(tokens / step_tokens) - per_token * LONG_FROM_TOKENS) / (tokens - LONG_FROM_TOKENS)
         for tokens, ms in prefill
