@@ -22,7 +22,6 @@ import tempfile
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from math import ceil, inf
 from pathlib import Path
 from random import Random
@@ -57,7 +56,8 @@ from gslb.sim.setting import EngineSpec
 
 _PROMPTS = (32, 64, 128, 192, 256, 512, 1024, 1536, 2048, 3072, 4096)
 _PROMPT_ROUNDS = 5
-_BATCH_TOKENS = 40
+_BATCH_TOKENS = 60
+_BATCH_ROUNDS = 4
 _BATCH_PROMPT = 16
 _SHARES = (0.5, 0.9)
 _COUNTED_S = 0.3
@@ -146,17 +146,20 @@ async def _lone_prompts(url: str, model: str, longest: int) -> list[tuple[int, f
 
 
 async def _steps(url: str, model: str, slots: int) -> list[tuple[int, float]]:
-    """(batch, ms a decoding step) for batches up to all slots: medians of gaps while all of a batch decode."""
+    """(batch, ms a decoding step) for batches up to all slots: medians over streams of their mean gap while all of a
+    batch decode (a single gap says little: several tokens may come together)."""
     found = []
     for batch in sorted({1, *(slots * part // 4 for part in (1, 2, 3, 4))} - {0}):
-        gaps: list[float] = []
-        for _ in range(2):
+        means: list[float] = []
+        for _ in range(_BATCH_ROUNDS):
             asked = [Question(0.0, _BATCH_PROMPT, _BATCH_TOKENS, ids_of(_BATCH_PROMPT)) for _ in range(batch)]
-            answers = await open_loop(url, model, asked)
-            for answer in answers:
+            for answer in await open_loop(url, model, asked):
                 times = answer.token_s[_BATCH_TOKENS // 4 : _BATCH_TOKENS * 3 // 4]
-                gaps += [1000 * (last - first) for first, last in pairwise(times)]
-        found.append((batch, median(gaps)))
+                if len(times) > 1:
+                    means.append(1000 * (times[-1] - times[0]) / (len(times) - 1))
+        if not means:
+            raise BenchmarkError(f"{url} does not stream: no tokens to tell steps from")
+        found.append((batch, median(means)))
     return found
 
 
