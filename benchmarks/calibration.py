@@ -146,8 +146,8 @@ async def _lone_prompts(url: str, model: str, longest: int) -> list[tuple[int, f
 
 
 async def _steps(url: str, model: str, slots: int) -> list[tuple[int, float]]:
-    """(batch, ms a decoding step) for batches up to all slots: medians over streams of their mean gap while all of a
-    batch decode (a single gap says little: several tokens may come together)."""
+    """(batch, ms a decoding step) for batches up to all slots: medians over streams of their mean gap while all
+    of a batch decode (a single gap says little: several tokens may come together)."""
     found = []
     for batch in sorted({1, *(slots * part // 4 for part in (1, 2, 3, 4))} - {0}):
         means: list[float] = []
