@@ -94,8 +94,12 @@ class Compared:
 # --- the running engine ----------------------------------------------------------------------------
 
 
-def _sums_s(url: str) -> tuple[float, float]:
-    """(requests, seconds between their arrival in the engine and their first token) so far, by its metrics."""
+_FIRST_TOKENS = ("request_prefill_time_seconds", "request_queue_time_seconds")
+_GAPS = ("inter_token_latency_seconds",)
+
+
+def _counted(url: str, names: Sequence[str]) -> tuple[float, float]:
+    """(observations of the first of these histograms, seconds in all of them together) so far."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
         text = answer.read().decode()
 
@@ -105,8 +109,7 @@ def _sums_s(url: str) -> tuple[float, float]:
             raise BenchmarkError(f"{url}/metrics has no vllm:{name}: is this a vLLM server?")
         return sum(map(float, found))
 
-    parts = ("request_queue_time_seconds", "request_prefill_time_seconds")
-    return total(f"{parts[1]}_count"), sum(total(f"{part}_sum") for part in parts)
+    return total(f"{names[0]}_count"), sum(total(f"{name}_sum") for name in names)
 
 
 def _kv_tokens(url: str) -> int | None:
@@ -127,12 +130,12 @@ async def _lone_prompts(url: str, model: str, longest: int) -> list[tuple[int, f
     whoever shares the machine may get in between. Raises BenchmarkError when the engine serves others too."""
 
     async def one(tokens: int) -> tuple[float, float]:
-        before = await asyncio.to_thread(_sums_s, url)
+        before = await asyncio.to_thread(_counted, url, _FIRST_TOKENS)
         answer = await ask(url, body_of(model, Question(0.0, tokens, 1, ids_of(tokens))))
         if not answer.token_s:
             raise BenchmarkError(f"{url}: no token for {tokens} prompt tokens: {answer.status} {answer.error}")
         await asyncio.sleep(_COUNTED_S)
-        after = await asyncio.to_thread(_sums_s, url)
+        after = await asyncio.to_thread(_counted, url, _FIRST_TOKENS)
         if after[0] - before[0] != 1:
             raise BenchmarkError(f"{url} serves others too: its times are not those of these prompts")
         return answer.ttft_ms, 1000 * (after[1] - before[1])
@@ -146,19 +149,20 @@ async def _lone_prompts(url: str, model: str, longest: int) -> list[tuple[int, f
 
 
 async def _steps(url: str, model: str, slots: int) -> list[tuple[int, float]]:
-    """(batch, ms a decoding step) for batches up to all slots: medians over streams of their mean gap while all
-    of a batch decode (a single gap says little: several tokens may come together)."""
+    """(batch, ms a decoding step) for batches up to all slots: the engine's own mean gap between tokens, medians
+    over rounds. Seen from here several tokens may come together."""
     found = []
     for batch in sorted({1, *(slots * part // 4 for part in (1, 2, 3, 4))} - {0}):
         means: list[float] = []
         for _ in range(_BATCH_ROUNDS):
+            before = await asyncio.to_thread(_counted, url, _GAPS)
             asked = [Question(0.0, _BATCH_PROMPT, _BATCH_TOKENS, ids_of(_BATCH_PROMPT)) for _ in range(batch)]
-            for answer in await open_loop(url, model, asked):
-                times = answer.token_s[_BATCH_TOKENS // 4 : _BATCH_TOKENS * 3 // 4]
-                if len(times) > 1:
-                    means.append(1000 * (times[-1] - times[0]) / (len(times) - 1))
-        if not means:
-            raise BenchmarkError(f"{url} does not stream: no tokens to tell steps from")
+            await open_loop(url, model, asked)
+            await asyncio.sleep(_COUNTED_S)
+            after = await asyncio.to_thread(_counted, url, _GAPS)
+            if after[0] == before[0]:
+                raise BenchmarkError(f"{url} does not count gaps between tokens: steps cannot be told")
+            means.append(1000 * (after[1] - before[1]) / (after[0] - before[0]))
         found.append((batch, median(means)))
     return found
 
