@@ -41,11 +41,13 @@ def exit_code(claims: Sequence[Claim]) -> int:
 
 
 def show(console: Console, title: str, figures: Mapping[str, str], claims: Sequence[Claim]) -> None:
-    """Figures as they are, then claims with their verdicts."""
+    """Figures as they are, then claims, if there are any, with their verdicts."""
     shown = Table("figure", "value", title=title)
     for name, value in figures.items():
         shown.add_row(name, value)
     console.print(shown)
+    if not claims:
+        return
     judged = Table("claim", "value", "limit", "verdict")
     words = {True: ("held", "green"), False: ("FAILED", "bold red"), None: ("not judged", "yellow")}
     for claim in claims:

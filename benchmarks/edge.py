@@ -129,10 +129,13 @@ def edge_config(upstreams: Sequence[int], run: Path, workers: int, **sections: A
 
 
 @contextmanager
-def running_edge(config: Mapping[str, Any], run: Path, on_cores: set[int]) -> Iterator[RunningEdge]:
+def running_edge(
+    config: Mapping[str, Any], run: Path, on_cores: set[int], first: bytes | None = None
+) -> Iterator[RunningEdge]:
     """Start gslb with this configuration (JSON is YAML) and wait until it serves; compiled where it has been.
 
-    Raises BenchmarkError when it does not start.
+    `first` is the request that shows it (None: a chat with the benchmarks' model). Raises BenchmarkError when it
+    does not start.
     """
     path, log = run / "gslb.yaml", run / "gslb.log"
     path.write_text(json.dumps(config, indent=1))
@@ -142,7 +145,7 @@ def running_edge(config: Mapping[str, Any], run: Path, on_cores: set[int]) -> It
     command = [PYTHON, *(["-P"] if is_compiled else []), "-c", _LAUNCH, "serve", "-c", str(path)]
     env = {"GSLB_BENCH_KEY": KEY} | ({"PYTHONPATH": str(NATIVE)} if is_compiled else {})
     with running(command, on_cores=on_cores, log=log, directory=ROOT, env=env) as process:
-        first = request_bytes(port, KEY, CLIENT_ADDRESSES[0], {})
+        first = first or request_bytes(port, KEY, CLIENT_ADDRESSES[0], {})
         wait_until_served(port, first, process, log, _START_S)
         yield RunningEdge(process, port, admin_port, path, log, run / "access.log")
 

@@ -40,7 +40,7 @@ class Attempt:
 
     __slots__ = (
         "_commit_at_s", "_connection", "_exchange", "_first_byte_at_s", "_has_resent", "_held", "_scanner",
-        "_sent_s", "_task", "_ticket", "decision", "head", "is_committed", "key", "pool",
+        "_sent_s", "_task", "_ticket", "began_s", "decision", "head", "is_committed", "key", "pool",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, decision: Decision, ticket: Ticket) -> None:
@@ -56,12 +56,14 @@ class Attempt:
         self._has_resent = False
         self._held: list[bytes] = []
         self._scanner: FirstContent | None = None
+        self.began_s = 0.0
         self._first_byte_at_s = self._commit_at_s = self._sent_s = NEVER_S
 
     # --- getting the request there -----------------------------------------------------------------
 
     def start(self, now_s: float) -> None:
         """Send on a warm connection now, or on a fresh one as soon as it stands."""
+        self.began_s = now_s
         connection = self.pool.take_idle(now_s)
         if connection is not None:
             self._send(connection)

@@ -250,7 +250,6 @@ class Exchange:
         self._note_served(attempt)
         if race is not None and attempt is race.second and decision.region != decision.home:
             self.reason = "hedge"
-        self.predicted_ms = self.held_s * 1000 + decision.edge_ttft_ms
         fields = self.own_fields(decision)
         is_http10 = self.head.is_http10
         if self.admitted is not None and self.admitted.rate_lines:
@@ -280,7 +279,6 @@ class Exchange:
         self._tunnel = tunnel
         self.status = 101
         self._note_served(attempt)
-        self.predicted_ms = self.held_s * 1000 + attempt.decision.edge_ttft_ms
         self.first_content()
 
     def tunnel_done(self, tunnel: Tunnel, outcome: str, result: str, blame: Outcome, why: str) -> None:
@@ -396,6 +394,8 @@ class Exchange:
         self.served_endpoint = attempt.key
         is_moved = self.failures and attempt.decision.region != attempt.decision.home
         self.reason = "failover" if is_moved else attempt.decision.reason
+        # What went before is measured with the first token, so it belongs to what is told of the whole.
+        self.predicted_ms = (attempt.began_s - self.started_s) * 1000 + attempt.decision.edge_ttft_ms
 
     def pause(self) -> None:
         """The client takes no more for now: hold the endpoint back, and bound how long."""

@@ -13,8 +13,8 @@ how much slower than they it is. So chance makes no favourites among equals, one
 believed to be like its kin, and an engine that others overrun looks slow for every request, long or short.
 
 An observation weighs less the longer it had to be, by the square, since it is the relative error that counts; what
-is far off counts as less far off; older ones fade. Sums are all that is kept: workers' can be added up, and a first
-token costs a few additions.
+is far off counts as less far off; older ones fade. Sums are all that is kept: workers' can be added up, and a
+first token costs a few additions.
 """
 
 from __future__ import annotations

@@ -43,11 +43,12 @@ _REGION_STRIKES = 2
 class Decision:
     """Where to send one attempt, and the numbers behind it."""
 
-    __slots__ = ("_to_edge_ms", "home", "option", "reason", "region")
+    __slots__ = ("_unseen_ms", "home", "option", "reason", "region")
 
-    def __init__(self, option: Option, home: str, reason: str, to_edge_ms: float) -> None:
+    def __init__(self, option: Option, home: str, reason: str, unseen_ms: float) -> None:
+        """`unseen_ms` of the network's time pass between client and edge."""
         self.option = option
-        self._to_edge_ms = to_edge_ms
+        self._unseen_ms = unseen_ms
         self.region = option.view.endpoint.region.name
         self.home = home
         self.reason = reason
@@ -67,8 +68,8 @@ class Decision:
 
     @property
     def edge_ttft_ms(self) -> float:
-        """The part of it that the edge itself can see: without the client's way to a placed edge."""
-        return self.predicted_ms - self._to_edge_ms
+        """The part of it that the edge itself can see: without the client's way to the edge."""
+        return self.predicted_ms - self._unseen_ms
 
 
 class Candidates:
@@ -246,10 +247,14 @@ class Router:
         budget_ms = facts.budget_ms
         if self.rules.refuses_over_budget and budget_ms is not None and option.predicted_ms > budget_ms:
             return refuse_late(option.predicted_ms, budget_ms, home)
+        unseen_ms = candidates.to_edge_ms
+        if self.rules.edge_place is None and option.view.rtt_ms is not None:
+            # Such an edge need not stand beside the client, as the decision takes it to: it knows its own way.
+            unseen_ms = option.network_ms - option.view.rtt_ms
         if option.view.endpoint.region.name == home:
-            return Decision(option, home, "home", candidates.to_edge_ms)
+            return Decision(option, home, "home", unseen_ms)
         reason = "failover" if is_retry else _why_foreign(slate)
-        return Decision(option, home, reason, candidates.to_edge_ms)
+        return Decision(option, home, reason, unseen_ms)
 
     # --- explanations ------------------------------------------------------------------------------
 

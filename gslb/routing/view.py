@@ -17,6 +17,7 @@ from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, Stat
 from gslb.routing.learn import Beliefs, Kin, Moments, ServiceFit, kin_key
 from gslb.routing.load import InFlight, OwnLoad, guests_key
 from gslb.routing.progress import Progress, judge_progress, patience_s
+from gslb.routing.slots import LearntSlots
 from gslb.types import Endpoint, ForcedState, LoadSample
 
 _USUAL_WEIGHT = 0.05
@@ -112,7 +113,7 @@ class _Record:
     model_cards: tuple[Mapping[str, Any], ...] = ()
     forced: ForcedState = ForcedState.NONE
     rtt_ms: float | None = None
-    learnt_slots: int | None = None
+    learnt_slots: LearntSlots = field(default_factory=LearntSlots)
 
     def load_age_s(self, now_s: float) -> float:
         """How old the last sample is; infinity without one."""
@@ -121,7 +122,7 @@ class _Record:
     @property
     def slots(self) -> int | None:
         """Requests it can run at once: as declared, else as learnt."""
-        return self.endpoint.capacity or self.endpoint.slots or self.learnt_slots
+        return self.endpoint.capacity or self.endpoint.slots or self.learnt_slots.slots
 
     def learn(self) -> bool:
         """Take in what was seen since the last time; True when there was anything."""
@@ -292,7 +293,7 @@ class FleetView:
             record.learn()
             record.others = others = _others(sample)
             record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
-            record.learnt_slots = _learn_slots(record.learnt_slots, previous, sample)
+            record.learnt_slots.sampled(previous, sample)
             if self._marks.stall_s:
                 self._judge_progress(record, sample)
 
@@ -410,7 +411,7 @@ class FleetView:
         health = record.health
         return Known(
             health.state, health.cause, health.reason, health.failed_requests, health.share, record.load,
-            record.models, record.model_cards, record.forced, record.rtt_ms, record.learnt_slots,
+            record.models, record.model_cards, record.forced, record.rtt_ms, record.learnt_slots.slots,
             record.usual_others, record.fit.beliefs,
         )  # fmt: skip
 
@@ -423,7 +424,7 @@ class FleetView:
         before = (health.suspicion, health.state, record.models, record.model_cards, record.forced, record.rtt_ms)
         health.state, health.cause, health.reason = known.state, known.cause, known.reason
         health.failed_requests, health.share = known.failed_requests, known.share
-        record.load, record.learnt_slots = known.load, known.learnt_slots
+        record.load, record.learnt_slots.slots = known.load, known.learnt_slots
         record.others = _others(known.load)
         record.usual_others = known.usual_others
         record.fit.take_over(known.beliefs)
@@ -504,18 +505,3 @@ class FleetView:
 
 def _nothing() -> None:
     """Nobody waits for news."""
-
-
-def _learn_slots(known: int | None, previous: LoadSample | None, sample: LoadSample) -> int | None:
-    """What the engine can hold, told by two samples in a row with a queue: what it ran then.
-
-    One slot is added whenever that many run without a queue, so that a guess made too low (prompts that came
-    together, a cache that was full) does not last.
-    """
-    running = sample.running
-    if not running:
-        return known
-    if sample.waiting:
-        ran_before = previous.running if previous is not None and previous.waiting else None
-        return int(max(running, ran_before)) if ran_before else known
-    return int(running) + 1 if known is not None and running >= known else known

@@ -18,6 +18,8 @@ MODEL = "tiny-llama"
 MODEL_LEN = 8192
 SLOTS = 4
 """Few, so that a small load already queues."""
+STEP_TOKENS = 256
+"""Prompts are prefilled so many tokens a step: the engine looks at its gauges and at aborts between steps."""
 STARTUP_S = 600.0
 """Importing torch twice on two busy cores takes minutes."""
 
@@ -100,11 +102,11 @@ class VllmServer(Process):
             "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
             "VLLM_HOST_IP": "127.0.0.1", "VLLM_LOOPBACK_IP": "127.0.0.1",
         }  # fmt: skip
-        # Prompts are prefilled 256 tokens a step: the engine looks at its gauges and at aborts between steps.
         command = [
             "nice", "-n", "19", str(self._root / "venv" / "bin" / "vllm"), "serve", MODEL, "--host", "127.0.0.1",
             "--port", str(self.port), "--dtype", "bfloat16", "--max-model-len", str(MODEL_LEN), "--enforce-eager",
-            "--served-model-name", MODEL, "--max-num-seqs", str(SLOTS), "--max-num-batched-tokens", "256",
+            "--served-model-name", MODEL, "--max-num-seqs", str(SLOTS),
+            "--max-num-batched-tokens", str(STEP_TOKENS),
         ]  # fmt: skip
         self.spawn(command, environ, self._root / "model")
 

@@ -72,6 +72,14 @@ class TestHome:
             assert decision.option.view.endpoint.key == key
             assert decision.edge_ttft_ms == decision.predicted_ms
 
+    def test_an_edge_that_is_not_placed_sees_what_it_measures_itself(self) -> None:
+        view, asking = fleet([endpoint(region("us", VIRGINIA))]), router(edge_place=None)
+        before = decided(asking.route(facts(place=FRANKFURT), view.snapshot, 0.0))
+        view.rtt_measured("us/1", 2.5, orders=False)
+        decision = decided(asking.route(facts(place=FRANKFURT), view.snapshot, 0.0))
+        assert decision.predicted_ms == before.predicted_ms > 60.0, "the decision goes by where the client is"
+        assert decision.edge_ttft_ms == pytest.approx(2.5)
+
     def test_the_way_to_a_placed_edge_is_not_what_the_edge_sees(self) -> None:
         decision = decided(router().route(facts(place=VIRGINIA), fleet_at(REGIONS).snapshot, 0.0))
         assert decision.predicted_ms > 60.0

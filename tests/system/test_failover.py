@@ -50,6 +50,21 @@ async def test_fc14_after_content_nobody_else_is_asked(edge: MakeEdge, upstream:
     assert (await running.record())["attempts"] == 1
 
 
+async def test_what_a_failed_attempt_took_is_in_both_times_of_the_log(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    eu = await upstream([0.5, "rst"])
+    us = await upstream(stream(event("X"), DONE))
+    running = await edge({"eu": [eu], "us": [us]})
+    client = await running.connect()
+    found = client.send(STREAM)
+    await client.whole(found)
+    record = await running.record()
+    assert (record["attempts"], record["region"]) == (2, "us")
+    assert record["ttft_ms"] >= 490
+    assert record["predicted_ttft_ms"] >= 490, "known when the second endpoint was chosen"
+
+
 BEFORE_COMMIT: dict[str, list[Step]] = {
     "the head, then reset": [SSE_HEAD, "rst"],
     "the head, then closed": [SSE_HEAD, "fin"],
