@@ -98,9 +98,9 @@ def making(world: World) -> Markup:
     """How the runs were made, and figures that explain others."""
     head = [
         ("", "policy"), ("runs", "seeds"), ("runs", "length, s"), ("runs", "wall, s"), ("runs", "requests/s"),
-        ("requests", "unfinished"), ("requests", "attempts each"), ("held, ms", "p50"), ("held, ms", "p99"),
-        ("prediction error, %", "p50"), ("prediction error, %", "p90"), ("tokens per run", "prompt"),
-        ("tokens per run", "of them cached"), ("tokens per run", "output"),
+        ("requests", "overdue at the end"), ("requests", "unfinished"), ("requests", "attempts each"),
+        ("held, ms", "p50"), ("held, ms", "p99"), ("prediction error, %", "p50"), ("prediction error, %", "p90"),
+        ("tokens per run", "prompt"), ("tokens per run", "of them cached"), ("tokens per run", "output"),
     ]  # fmt: skip
     return _table(head, [([_policy_name(runs), *_making(runs)], None) for runs in world.policies], "")
 
@@ -122,6 +122,7 @@ def _making(runs: PolicyRuns) -> list[str]:
         count(runs.mean(run.simulated_s for run in runs.runs)),
         f"{wall_s:,.1f}",
         UNKNOWN if speed is None else count(speed),
+        count(total.overdue / number),
         count(total.unfinished / number),
         UNKNOWN if attempts is None else f"{attempts:.3f}",
         *(milliseconds(total.held_time.quantile(share)) for share in (0.5, 0.99)),

@@ -92,7 +92,7 @@ def _nearly_best(slate: Slate, *, through_shut_gates: bool) -> tuple[list[Option
         slate.seen.append(option)
         if not option.has_room or option.total_ms > cutoff_ms:
             continue
-        if entry.tax_ms and slate.gate_is_shut(entry.region):
+        if not entry.is_home and slate.gate_is_shut(entry.region):
             gated = True
             if not through_shut_gates or (keeps_out and slate.is_brimming(entry.region)):
                 continue

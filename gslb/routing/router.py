@@ -315,8 +315,9 @@ class Router:
         by_group: dict[tuple[int, int], list[Entry]] = {}
         for network_ms, view in near:
             region = view.endpoint.region
-            tax_ms = 0.0 if region.name == home else self.rules.damping.foreign_tax_ms
-            entry = Entry(index[id(view)], region.name, network_ms, tax_ms)
+            is_home = region.name == home
+            tax_ms = 0.0 if is_home else self.rules.damping.foreign_tax_ms
+            entry = Entry(index[id(view)], region.name, network_ms, tax_ms, is_home)
             by_group.setdefault((view.suspicion, region.priority), []).append(entry)
         order = sorted(by_group)
         near_equal_ms = self.rules.damping.near_equal_ms
@@ -399,7 +400,7 @@ def _ranked(option: Option, slate: Slate) -> Ranked:
     notes = [] if view.suspicion == 0 else [view.state.value]
     if view.share < 1.0:
         notes.append(f"slow start at {view.share:.0%}")
-    if option.tax_ms and slate.gate_is_shut(region):
+    if region != slate.home and slate.gate_is_shut(region):
         notes.append("gate shut")
     return Ranked(
         region=region,

@@ -27,11 +27,12 @@ class Entry:
     `idle_ms` is network and tax: what the endpoint would cost if it were idle, but for the prefill.
     """
 
-    __slots__ = ("idle_ms", "index", "network_ms", "region", "tax_ms")
+    __slots__ = ("idle_ms", "index", "is_home", "network_ms", "region", "tax_ms")
 
-    def __init__(self, index: int, region: str, network_ms: float, tax_ms: float) -> None:
+    def __init__(self, index: int, region: str, network_ms: float, tax_ms: float, is_home: bool) -> None:
         self.index = index
         self.region = region
+        self.is_home = is_home
         self.network_ms = network_ms
         self.tax_ms = tax_ms
         self.idle_ms = network_ms + tax_ms
@@ -49,8 +50,8 @@ class Tier:
         self.entries = sorted(entries, key=_idle_ms)
         self.nearest_ms = self.entries[0].idle_ms
         limit_ms = self.nearest_ms + near_equal_ms
-        self.has_home = any(not entry.tax_ms for entry in self.entries)
-        self.front = [entry for entry in self.entries if not entry.tax_ms and entry.idle_ms <= limit_ms]
+        self.has_home = any(entry.is_home for entry in self.entries)
+        self.front = [entry for entry in self.entries if entry.is_home and entry.idle_ms <= limit_ms]
 
 
 def _idle_ms(entry: Entry) -> float:

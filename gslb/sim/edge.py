@@ -118,7 +118,7 @@ class Edge:
         """The first token is here: from now on no other endpoint may answer."""
         if attempt.is_over:
             return
-        attempt.first_s = now_s
+        attempt.first_s = attempt.journey.first_s = now_s
         if attempt.ticket is not None:
             attempt.ticket.first_token()
         self.chooser.first_token(attempt, now_s)

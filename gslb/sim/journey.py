@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from gslb.routing.health import Outcome
@@ -45,8 +46,8 @@ class Journey:
     """
 
     __slots__ = (
-        "arrived_s", "ask", "attempts", "client_s", "edge", "facts", "failures_by_region", "held_s", "home",
-        "is_counted", "tried", "wan_factor",
+        "arrived_s", "ask", "attempts", "client_s", "edge", "facts", "failures_by_region", "first_s", "held_s",
+        "home", "is_counted", "tried", "wan_factor",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +68,8 @@ class Journey:
         self.is_counted = is_counted
         self.arrived_s = 0.0
         self.held_s = 0.0
+        self.first_s = inf
+        """When its first token was at the edge."""
         self.facts = Facts(
             ask.model, ask.place, ask.tenant, ask.prompt_tokens, True, ask.budget_ms, None, None, ask.priority,
             ask.session if has_affinity else None, ask.blocks if has_affinity else (), ask.block_tokens,

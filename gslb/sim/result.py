@@ -65,14 +65,15 @@ class Times:
 @dataclass(slots=True)
 class Tally:
     """What became of requests. `completed` whole answers, `shed` refused by an edge, `failed` everything else that
-    got no whole answer; `good` completed with the first token inside the budget. `unfinished` were still under way
-    at the end of the run and belong to none of these."""
+    got no whole answer; `good` completed with the first token inside the budget. `overdue` were still under way
+    at the end of the run and had missed their budget; `unfinished` were under way and had not, and say nothing."""
 
     offered: int = 0
     completed: int = 0
     good: int = 0
     shed: int = 0
     failed: int = 0
+    overdue: int = 0
     unfinished: int = 0
     held: int = 0
     spilled: int = 0
@@ -97,6 +98,11 @@ class Tally:
                 mine.merge(theirs)
             else:
                 setattr(self, name, mine + theirs)
+
+    @property
+    def unended(self) -> int:
+        """What had not come to an end in any way."""
+        return self.offered - self.completed - self.shed - self.failed - self.overdue
 
     @property
     def goodput(self) -> float:

@@ -20,14 +20,14 @@ class Score:
         self.reasons: Counter[str] = Counter()
         self.timeline: list[Moment] = []
         self.moment = Moment(0)
-        self.open = 0
-        """Requests of the timeline that have not ended."""
+        self._open: set[Journey] = set()
+        """What counts and has not ended."""
 
     def offered(self, journey: Journey) -> None:
         """A client has sent its request."""
         self.moment.offered += 1
-        self.open += 1
         if journey.is_counted:
+            self._open.add(journey)
             self._tally(journey.home).offered += 1
 
     def completed(self, attempt: Attempt, now_s: float) -> None:
@@ -35,7 +35,6 @@ class Score:
         journey = attempt.journey
         ask = journey.ask
         moment = self.moment
-        self.open -= 1
         moment.completed += 1
         assert attempt.first_s is not None
         ttft_ms = (attempt.first_s + journey.client_s - ask.at_s) * 1000
@@ -43,6 +42,7 @@ class Score:
         moment.good += is_good
         if not journey.is_counted:
             return
+        self._open.discard(journey)
         home, served = journey.home, attempt.site.region
         tally = self._tallies.get((home, served)) or self._tally(home, served)
         tally.completed += 1
@@ -76,9 +76,9 @@ class Score:
 
     def _ended_unserved(self, journey: Journey, reason: str) -> Tally | None:
         """Count what refused and failed requests have in common; None when this one came in the warm-up."""
-        self.open -= 1
         if not journey.is_counted:
             return None
+        self._open.discard(journey)
         tally = self._tally(journey.home)
         tally.attempts += journey.attempts
         self._count_held(journey, tally)
@@ -92,19 +92,27 @@ class Score:
         self.timeline.append(self.moment)
         self.moment = Moment(self.moment.at_s + 1)
 
+    def close(self, now_s: float) -> None:
+        """The run is over. What is still under way has missed its budget, or may yet meet it."""
+        for journey in self._open:
+            ttft_s = min(journey.first_s, now_s) + journey.client_s - journey.ask.at_s
+            if ttft_s * 1000 > journey.ask.budget_ms:
+                self._tally(journey.home).overdue += 1
+        self._open.clear()
+
     # --- sums --------------------------------------------------------------------------------------
 
     def total(self) -> Tally:
         """Everything; what has not ended is `unfinished`."""
         total = _sum(self._tallies.values())
-        total.unfinished = total.offered - total.completed - total.shed - total.failed
+        total.unfinished = total.unended
         return total
 
     def by_home(self, regions: Iterable[str]) -> dict[str, Tally]:
         """By the region nearest to the client."""
         sums = {name: _sum(t for (home, _), t in self._tallies.items() if home == name) for name in regions}
         for tally in sums.values():
-            tally.unfinished = tally.offered - tally.completed - tally.shed - tally.failed
+            tally.unfinished = tally.unended
         return sums
 
     def by_served(self, regions: Iterable[str]) -> dict[str, Tally]:

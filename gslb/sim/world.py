@@ -166,6 +166,7 @@ class World:
     def result(self, wall_s: float, is_whole: bool) -> RunResult:
         """All counts, after `play`."""
         setting, score, now_s = self.setting, self.score, self._now_s
+        score.close(now_s)
         names = [region.name for region in setting.regions]
         busy: dict[str, list[float]] = {name: [] for name in names}
         for site in self.sites.values():

@@ -79,7 +79,7 @@ def _region(name: str, runs: Sequence[RunResult], busy: Mapping[str, float]) -> 
 
 
 def _counts(tally: Tally) -> Document:
-    names = ("offered", "completed", "good", "shed", "failed", "unfinished", "held", "attempts")
+    names = ("offered", "completed", "good", "shed", "failed", "overdue", "unfinished", "held", "attempts")
     return {name: getattr(tally, name) for name in names}
 
 

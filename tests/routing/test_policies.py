@@ -114,7 +114,7 @@ class OfferedSlate(Slate):
 
 def slate_of(options: list[Option], gate: Callable[[str], bool] = lambda _region: False) -> Slate:
     """A slate that offers exactly these, whatever their totals; each option's tax marks it as foreign."""
-    entries = [Entry(i, f"r{i}", o.network_ms, o.tax_ms) for i, o in enumerate(options)]
+    entries = [Entry(i, f"r{i}", o.network_ms, o.tax_ms, not o.tax_ms) for i, o in enumerate(options)]
     rules = RoutingRules(order=("r0", "r1"))
     slate = OfferedSlate(
         facts(), Snapshot((), 0, 0), 0.0, rules, "r0", Random(1), 0, lambda region, *_: (gate(region), 0.0)

@@ -9,6 +9,7 @@ import pytest
 
 from gslb.routing.health import Outcome, State
 from gslb.routing.router import Decision, Refusal, Router
+from gslb.routing.rules import Damping
 from gslb.routing.view import FleetView
 from gslb.types import Facts, ForcedState, Place
 from tests.support.builders import (
@@ -119,6 +120,12 @@ class TestSpill:
         asking = router()
         assert choices(asking, view) == {"us/1": 60}, "85 ms at home against 40 + 30 abroad"
         assert decided(asking.route(facts(), view.snapshot, 0.0)).reason == "faster"
+
+    def test_a_gate_shuts_where_no_tax_is_asked_as_well(self) -> None:
+        view, asking = fleet_at(REGIONS, capacity=20), router(damping=Damping(foreign_tax_ms=0.0))
+        occupy(view, "eu/1", 20)
+        occupy(view, "us/1", 18)
+        assert choices(asking, view) == {"ap/1": 60}
 
     def test_near_equals_are_chosen_by_chance(self) -> None:
         view = fleet_at({"eu": 10, "uk": 15}, prefill_ms_per_token=0.1)

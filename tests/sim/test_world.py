@@ -51,7 +51,7 @@ def test_everything_offered_ends_somewhere(policy: str) -> None:
     result = play(small(rate_per_s=60.0, warm_up_s=3.0, faults=TROUBLE), policy)
     total = result.total
     assert total.offered > 900
-    assert total.offered == total.completed + total.shed + total.failed + total.unfinished
+    assert total.offered == total.completed + total.shed + total.failed + total.overdue + total.unfinished
     assert min(total.completed, total.shed + 1, total.failed + 1, total.unfinished + 1) > 0
     assert total.good <= total.completed
     assert total.ttft.count == total.end_to_end.count == total.completed
@@ -168,3 +168,12 @@ def test_what_is_kept_does_not_grow_with_the_run() -> None:
         return len(world._agenda.heap) + sum(len(edge._silent) + len(edge._late) for edge in edges)
 
     assert kept(120.0) < 1.5 * kept(30.0)
+
+
+def test_who_waits_in_vain_at_the_end_has_missed_its_budget() -> None:
+    """Else a policy that lets everybody wait would look good in a run that ends soon enough."""
+    setting = small(200.0, duration_s=10.0)
+    result = play(replace(setting, rules=replace(setting.rules, holds=False)), "round_robin")
+    total = result.total
+    assert total.overdue > 100
+    assert total.goodput < total.good / (total.offered - total.unfinished - total.overdue)
