@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from ipaddress import IPv4Address, IPv6Address
-from typing import Protocol
+from typing import Final, Protocol
 
-_SUBSCRIBER_BITS = 64
+_SUBSCRIBER_BITS: Final = 64
 """One IPv6 subscriber gets a /64 at least (RFC 6177, RFC 7934): whoever has one has all of its addresses."""
 
 

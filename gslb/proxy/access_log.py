@@ -14,13 +14,13 @@ import select
 import stat
 import sys
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
 _log = logging.getLogger("gslb")
-_FLUSH_S = 0.2
-_FLUSH_RECORDS = 32
+_FLUSH_S: Final = 0.2
+_FLUSH_RECORDS: Final = 32
 
 Values = TypeVar("Values")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gslb.proxy import failure
 from gslb.proxy.deadlines import NEVER_S
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gslb.proxy.exchange import Exchange
 
 
-_DOUBT_S = 1.0
+_DOUBT_S: Final = 1.0
 """How long an uncommitted stream waits before it asks again whether its doubted endpoint is well."""
 
 

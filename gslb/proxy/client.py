@@ -10,7 +10,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from gslb.config.settings import Settings
 from gslb.errors import ApiError, error_body, retry_after_text
@@ -27,10 +27,10 @@ from gslb.wire.request_reader import IDLE, IN_BODY, IN_HEAD, RequestReader
 if TYPE_CHECKING:
     from gslb.proxy.listener import Listener
 
-_WRITE_HIGH_BYTES = 64 * 1024
-_MAX_PIPELINED = 8
-_LINGER_S = 1.0
-_UNSENT_LOOK_S = 0.1
+_WRITE_HIGH_BYTES: Final = 64 * 1024
+_MAX_PIPELINED: Final = 8
+_LINGER_S: Final = 1.0
+_UNSENT_LOOK_S: Final = 0.1
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 

@@ -8,10 +8,10 @@ next look costs an insertion. While nothing is watched there is no tick.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
-TICK_S = 0.02
-_HORIZON = 50
+TICK_S: Final = 0.02
+_HORIZON: Final = 50
 """Ticks until everything is looked at again: 1 s. A finished object is held no longer than that."""
 NEVER_S = float("inf")
 

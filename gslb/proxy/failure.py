@@ -6,7 +6,7 @@ may be sent again. The rules are DESIGN section 3 ("Failover before commit", "Af
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gslb.errors import ApiError
@@ -122,8 +122,7 @@ def refusal_error(refusal: Refusal) -> ApiError:
     return ApiError(refusal.code, refusal.message, param, refusal.retry_after_s)
 
 
-def ends_in_error(tail: Iterable[bytes]) -> bool:
+def ends_in_error(tail: bytes) -> bool:
     """True when the last events of a stream tell an error that is not the caller's own (a killed vLLM sends
     one, then `[DONE]`), or that the engine gave up."""
-    text = b"".join(tail)
-    return ABORTED in text or has_engine_error(text)
+    return ABORTED in tail or has_engine_error(tail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gslb.routing.refusal import NoRoom
 from gslb.routing.router import Decision, Refusal, one_line
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Choice = Decision | NoRoom | Refusal
 
-MOST_LOST_RACES = 4
+MOST_LOST_RACES: Final = 4
 """Another worker may take the last place at an endpoint between decision and ticket; as often is decided again."""
 
 

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Hashable
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from gslb.config.schema_fleet import Routing
 from gslb.config.settings import Settings
@@ -28,11 +28,11 @@ from gslb.routing.router import Decision
 if TYPE_CHECKING:
     from gslb.proxy.exchange import Exchange
 
-_LOOK_S = 0.05
-_LOOK_WITH_OTHERS_S = 0.02
-_MUCH_LONGER_S = 0.25
+_LOOK_S: Final = 0.05
+_LOOK_WITH_OTHERS_S: Final = 0.02
+_MUCH_LONGER_S: Final = 0.25
 """A place left to another worker lies idle until that looks: too dear where answers take milliseconds."""
-_MOST_AT_ONCE = 64
+_MOST_AT_ONCE: Final = 64
 """Requests that one turn of the loop lets go: some 10 ms, in which no token of the others moves."""
 
 

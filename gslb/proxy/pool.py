@@ -11,13 +11,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.wire.known_answer import KnownAnswer
 
-_KEEP_ALIVE_MARGIN_S = 0.5
+_KEEP_ALIVE_MARGIN_S: Final = 0.5
 """How long before an endpoint's announced limit its connections are retired: a request may be on its way."""
 
 

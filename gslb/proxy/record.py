@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gslb.wire.openai import NO_USAGE, read_usage
 
 if TYPE_CHECKING:
     from gslb.proxy.exchange import Exchange
 
-OTHER = "other"
+OTHER: Final = "other"
 
 LogValues = tuple[
     float, bytes, str, str | None, str, bytes, bytes, str | None, bool, int, str, str, str, str, int,
@@ -28,7 +28,7 @@ def write_record(exchange: Exchange, outcome: str, now_s: float) -> None:
     duration_s = now_s - exchange.started_s
     counters.request_seconds.observe(duration_s)
     relay = exchange.relay
-    usage = NO_USAGE if relay is None else read_usage(b"".join(relay.tail))
+    usage = NO_USAGE if relay is None else read_usage(relay.tail)
     prompt_tokens, completion_tokens, _ = usage
     if prompt_tokens:
         counters.tokens[(region, model, "prompt")] += prompt_tokens

@@ -6,7 +6,7 @@ The last of the five rooms. `write` runs for every token: an endpoint's connecti
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gslb.errors import error_event
 from gslb.proxy import failure
@@ -18,17 +18,15 @@ from gslb.wire.sse import ends_between_events
 if TYPE_CHECKING:
     from gslb.proxy.client import ClientConnection
 
-_TAIL_PIECES = 4
-"""At least so many are kept, and never twice as many."""
-_TAIL_BYTES = 16 * 1024
+_TAIL_BYTES: Final = 16 * 1024
 
 
 class Relay:
-    """One answer. `tail` is its end so far, `bytes_out` the payload written, `moved_at_s` when that was last."""
+    """One answer: `bytes_out` of payload have been written, the last of it at `moved_at_s`."""
 
     __slots__ = (
-        "_clock", "_has_plain_events", "_is_framed", "_on_complete", "_unsent", "_write", "bytes_out",
-        "is_chunked", "is_event_stream", "moved_at_s", "tail",
+        "_clock", "_fourth", "_has_plain_events", "_is_framed", "_last", "_on_complete", "_second", "_third",
+        "_unsent", "_write", "bytes_out", "is_chunked", "is_event_stream", "moved_at_s",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +50,7 @@ class Relay:
         self.is_event_stream = head.is_event_stream
         self.moved_at_s = clock.now_s
         self.bytes_out = 0
-        self.tail: list[bytes] = []
+        self._last = self._second = self._third = self._fourth = b""
 
     def write(self, payload: bytes, is_complete: bool) -> None:
         """Write more of the answer, and its end when that is all."""
@@ -80,10 +78,14 @@ class Relay:
     def _note(self, payload: bytes) -> None:
         size = len(payload)
         self.bytes_out += size
-        tail = self.tail
-        if len(tail) == 2 * _TAIL_PIECES - 1:
-            del tail[:_TAIL_PIECES]
-        tail.append(payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:])
+        if size > _TAIL_BYTES:
+            payload = payload[-_TAIL_BYTES:]
+        self._fourth, self._third, self._second, self._last = self._third, self._second, self._last, payload
+
+    @property
+    def tail(self) -> bytes:
+        """The end of the answer so far: its last four pieces (four names are the cheapest ring there is)."""
+        return b"".join((self._fourth, self._third, self._second, self._last))
 
     def ended_in_error(self) -> bool:
         """True when a whole stream told an error of the engine's in the end."""
@@ -92,7 +94,7 @@ class Relay:
     def tell_cut(self, path: bytes) -> None:
         """Tell a client of `path` that the answer is cut, where an event can tell it (FC-09): in a plain event
         stream, between two events. The unclean end is for the caller to make."""
-        if not self._has_plain_events or self._is_framed or not ends_between_events(b"".join(self.tail)[-4:]):
+        if not self._has_plain_events or self._is_framed or not ends_between_events(self.tail[-4:]):
             return
         event = error_event("upstream_disconnected", "the upstream ended the stream early", dialect_of(path))
         self._write(chunk(event) if self.is_chunked else event)

@@ -11,12 +11,12 @@ so whether a closing handshake took place is told by who closes first: with WebS
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from gslb.proxy.deadlines import Deadlines
 from gslb.routing.health import Outcome
 
-_DRAIN_S = 0.3
+_DRAIN_S: Final = 0.3
 """Once a side has ended, the other may be silent no longer than this: it holds a slot of an engine for nobody."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
@@ -17,10 +17,10 @@ from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim, whol
 if TYPE_CHECKING:
     from gslb.proxy.pool import EndpointPool
 
-_WRITE_HIGH_BYTES = 256 * 1024
-_MAX_HEAD_BYTES = 64 * 1024
+_WRITE_HIGH_BYTES: Final = 256 * 1024
+_MAX_HEAD_BYTES: Final = 64 * 1024
 """An answer whose head is still not whole after this many bytes has none (httptools buffers without limit)."""
-_MAX_BARE_BYTES = 1024 * 1024
+_MAX_BARE_BYTES: Final = 1024 * 1024
 """Of one answer's body, in segments that bring no payload: chunk sizes cut off from their data are a few bytes
 each, but a trailer or a chunk extension may have no end."""
 

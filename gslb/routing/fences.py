@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from gslb.policy.residency import tenant_deny_reason
 from gslb.routing.view import EndpointView, Snapshot
@@ -15,7 +16,7 @@ from gslb.types import Dropped, Facts, ForcedState, Place, Region
 ResidencyRule = Callable[[Place, Region], str | None]
 """`policy.residency.ResidencyFence.deny_reason`, handed in: routing does not know its laws."""
 
-NO_MODELS_YET = "its model list has not been learnt yet"
+NO_MODELS_YET: Final = "its model list has not been learnt yet"
 
 
 @dataclass(frozen=True, slots=True)

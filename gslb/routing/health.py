@@ -49,6 +49,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from random import Random
+from typing import Final
 
 from gslb.routing.success_ratio import Ends, RecentEnds
 
@@ -92,10 +93,10 @@ endpoint that probes have ejected is suspected one more than one that still answ
 LAST_RESORT = SUSPICION[State.EJECTED]
 """Used only when nothing better passes the fences."""
 
-_MAX_EJECTION_FACTOR = 8
-_MOST_JITTER = 0.25
-_LEAST_SHARE = 0.1
-_ASK_AGAIN_S = 1.0
+_MAX_EJECTION_FACTOR: Final = 8
+_MOST_JITTER: Final = 0.25
+_LEAST_SHARE: Final = 0.1
+_ASK_AGAIN_S: Final = 1.0
 """How long a refusal by the fleet holds: in an overload every answer would ask all endpoints anew."""
 
 MayEject = Callable[[float, bool], bool]

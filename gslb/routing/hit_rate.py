@@ -7,13 +7,15 @@ cache is smaller or busier than believed in between. Never above 1: what others 
 
 from __future__ import annotations
 
+from typing import Final
+
 from gslb.types import LoadSample
 
-_PRIOR_TOKENS = 4096.0
+_PRIOR_TOKENS: Final = 4096.0
 """The trust an endpoint starts with weighs as much as so many tokens found cached as expected."""
-_HORIZON_TOKENS = 100_000.0
+_HORIZON_TOKENS: Final = 100_000.0
 """What is older than so many expected tokens fades: some fifty turns of a chat."""
-_TOLD_FOR_SAMPLES = 10
+_TOLD_FOR_SAMPLES: Final = 10
 """As long after an answer that told, counters are not needed. Some engines do not tell when nothing was cached: of
 those the counters say it in the end."""
 

@@ -31,6 +31,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from gslb.routing.refusal import NoRoom, Refusal, refuse_hopeless, refuse_waiting
 from gslb.routing.router import Decision
@@ -39,9 +40,9 @@ from gslb.types import Facts
 
 __all__ = ["REQUEST_COST", "Held", "HoldQueue", "HoldRules"]
 
-REQUEST_COST = 1000
+REQUEST_COST: Final = 1000
 """What a request counts for beside its prompt, in prompt tokens: it holds a slot, however short its prompt."""
-_MOST_DRAINS = 256
+_MOST_DRAINS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)

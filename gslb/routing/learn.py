@@ -20,6 +20,7 @@ first token costs a few additions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gslb.routing.profiles import LONG_FROM_TOKENS
 from gslb.types import Endpoint, LoadSample
@@ -27,20 +28,20 @@ from gslb.types import Endpoint, LoadSample
 Beliefs = tuple[float, float, float, float]
 """base_ms, rate_ms, drain_ms, slot_hold_ms of a `ServiceFit`."""
 
-PRIOR_WEIGHT = 8.0
-OWN_FORGET = 0.98
-KIN_FORGET = 0.9995
+PRIOR_WEIGHT: Final = 8.0
+OWN_FORGET: Final = 0.98
+KIN_FORGET: Final = 0.9995
 """What an observation still counts after the next one: an endpoint's factor remembers 50, its kin's line 2000."""
-STEPS_TO_FIRST = 1.5
-DRAIN_SHARE = 0.6
+STEPS_TO_FIRST: Final = 1.5
+DRAIN_SHARE: Final = 0.6
 """Of the prefill rate, before anything is known (measured in simulation: 0.5 on chat, 0.65 on long prompts)."""
-_RATE_BOUND = 20.0
+_RATE_BOUND: Final = 20.0
 """A learnt prefill rate, and an endpoint's own factor, stay within this factor."""
-_BASE_BOUND_MS = 500.0
+_BASE_BOUND_MS: Final = 500.0
 _OUTLIER_SHARE, _OUTLIER_MS = 0.5, 50.0
 """What lies further from what is expected than half of it and 50 ms counts as that far."""
 _OWN_HOLD_FORGET, _KIN_HOLD_FORGET, _HOLD_PULL = 0.98, 0.998, 10.0
-_STEP_WEIGHT = 0.05
+_STEP_WEIGHT: Final = 0.05
 
 
 def prefill_work(prompt_tokens: int, cached_tokens: int = 0) -> int:

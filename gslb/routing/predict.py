@@ -7,19 +7,21 @@ Below the slot limit a first token waits for decoding steps and for the prompts 
 
 from __future__ import annotations
 
+from typing import Final
+
 from gslb.routing.health import State
 from gslb.routing.view import EndpointView
 
-FRESH_S = 2.0
+FRESH_S: Final = 2.0
 """A sample this young counts in full; from here to `stale_after_s` it gives way to what is usual there."""
 
 _PROBING = State.PROBING
 """Looked up once: a member of an enumeration is dear to look up."""
 
-_FORGOTTEN_AFTER = 10.0
+_FORGOTTEN_AFTER: Final = 10.0
 """After so many times `stale_after_s` more an endpoint's usual load counts for nothing."""
 
-_DOUBTED_SHARE = 0.25
+_DOUBTED_SHARE: Final = 0.25
 """Of an endpoint's slots at most so many count as filled by others without anybody having told."""
 _SURELY_FREE_BELOW = 1.0 - _DOUBTED_SHARE
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 """What is held of most prompts."""
-_MOST_NAMED_MASKS = 4096
-_SHED_SHARE = 16
+_MOST_NAMED_MASKS: Final = 4096
+_SHED_SHARE: Final = 16
 """Over the bound of all endpoints together the fullest drops this part of its blocks at once: finding it costs."""
 
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from gslb.routing.health import HealthMachine
 from gslb.types import LoadSample
 
-_LEAST_SAMPLES = 3
-_MOST_BOUNDS = 3.0
+_LEAST_SAMPLES: Final = 3
+_MOST_BOUNDS: Final = 3.0
 """However many prompt tokens are pending, the bound grows to this many times itself and no further: they pile up
 at a hung engine, too."""
 

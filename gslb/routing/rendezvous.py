@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Final
 
 from gslb.routing.predict import Option
 from gslb.types import Facts
 
-_LOAD_BOUND = 1.25
+_LOAD_BOUND: Final = 1.25
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _ODD = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
 

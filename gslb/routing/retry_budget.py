@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
-WINDOW_S = 10
+WINDOW_S: Final = 10
 
 
 class RetryBudget:

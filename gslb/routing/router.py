@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from random import Random
+from typing import Final
 
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.routing.affinity import Affinity
@@ -34,9 +35,9 @@ from gslb.types import Dropped, Explanation, Facts, ForcedState, Place, Ranked
 
 __all__ = ["Candidates", "Decision", "NoRoom", "Refusal", "Router", "RoutingRules", "one_line"]
 
-_KEPT_ENTRIES = 200_000
+_KEPT_ENTRIES: Final = 200_000
 """Bound on what candidate lists hold together (some 25 MB): every client's wish of a model makes one."""
-_REGION_STRIKES = 2
+_REGION_STRIKES: Final = 2
 """After this many failures in one exchange a region is tried last: its next endpoint would likely fail too."""
 
 

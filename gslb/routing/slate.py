@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from random import Random
+from typing import Final
 
 from gslb.routing.affinity import Expected
 from gslb.routing.learn import prefill_work
@@ -17,7 +18,7 @@ from gslb.routing.rules import RoutingRules
 from gslb.routing.view import Snapshot
 from gslb.types import Facts
 
-_BRIM = 0.95
+_BRIM: Final = 0.95
 """Share of a region's slots in use from which a shut gate yields to nobody whose home lives."""
 
 

@@ -11,9 +11,11 @@ doubles the patience for the next one, up to about a minute of samples.
 
 from __future__ import annotations
 
+from typing import Final
+
 from gslb.types import LoadSample
 
-_MOST_PATIENCE = 64
+_MOST_PATIENCE: Final = 64
 
 
 class LearntSlots:

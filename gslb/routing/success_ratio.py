@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-_SPANS = 10
+_SPANS: Final = 10
 """The window slides in tenths of itself: between nine tenths and the whole of it is counted."""
 
 

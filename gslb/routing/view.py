@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from gslb.routing.ejection import Standing, may_be_lost, others_have_room
 from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, State
@@ -20,12 +20,12 @@ from gslb.routing.progress import Progress, judge_progress, patience_s
 from gslb.routing.slots import LearntSlots
 from gslb.types import Endpoint, ForcedState, LoadSample
 
-_USUAL_WEIGHT = 0.05
+_USUAL_WEIGHT: Final = 0.05
 """Of one sample in the average of others' requests: it remembers about twenty."""
-_LEARNS_ALONE_S = 2.0
+_LEARNS_ALONE_S: Final = 2.0
 """What was seen of an endpoint without a sample for so long is taken in by `tick`."""
-_SETS_PER_LEAST = 50
-_KV_FULL = 0.9
+_SETS_PER_LEAST: Final = 50
+_KV_FULL: Final = 0.9
 """Above this KV-cache use, waiting requests wait for memory, not for one step's token budget."""
 
 

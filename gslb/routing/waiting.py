@@ -11,13 +11,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 from math import exp, inf
+from typing import Final
 
 from gslb.routing.refusal import NoRoom
 from gslb.types import Facts
 
-_MEMORY_S = 10.0
+_MEMORY_S: Final = 10.0
 """What was observed of a group's drain weighs by its age: to 1/e after this."""
-_BELIEF_S = 2.0
+_BELIEF_S: Final = 2.0
 """What is declared of it counts like observations over this long at first, and less the more was seen."""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from heapq import heappop, heappush, merge
 from random import Random
+from typing import Final
 
 from gslb.sim.clients import Client, Crowd, Phase
 from gslb.sim.lengths import Lengths, Lognormal
@@ -22,11 +23,11 @@ from gslb.types import UNKNOWN_PLACE
 Gaps = Callable[[Random], float]
 """Draws the gap between two arrivals, 1 on average."""
 
-_LEAD_SPANS = 6.0
+_LEAD_SPANS: Final = 6.0
 """Conversations begin so many mean spans before the run, so that it starts in the middle of things..."""
-_RAMP_SPANS = 1.0
+_RAMP_SPANS: Final = 1.0
 """...and come in one after another for so long: all at once would find every cache cold, and not recover."""
-_SAMPLED = 3000
+_SAMPLED: Final = 3000
 _MOST_BLOCKS = 1 << 20
 _MOST_CONVERSATIONS = 1 << 40
 

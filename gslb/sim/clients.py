@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import accumulate, count
 from math import cos, pi
+from typing import Final
 
 from gslb.geo.atlas import Metro, countries
 from gslb.sim.setting import EdgeSpec
 from gslb.types import Place
 
-_HOURS = 24.0
-_STEPS_A_DAY = 96
+_HOURS: Final = 24.0
+_STEPS_A_DAY: Final = 96
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappush
-from typing import Protocol
+from typing import Final, Protocol
 
 from gslb.routing.health import Outcome
 from gslb.routing.load import Ticket
@@ -23,11 +23,11 @@ from gslb.sim.score import Score
 from gslb.sim.setting import EdgeSpec
 from gslb.sim.site import Site
 
-COMMIT_AFTER_S = 15.0
-FIRST_BYTE_S = 60.0
+COMMIT_AFTER_S: Final = 15.0
+FIRST_BYTE_S: Final = 60.0
 """`timeouts.commit_after` and `timeouts.first_byte`."""
-_RETRY_SHARE = 0.2
-_RETRY_FLOOR = 10
+_RETRY_SHARE: Final = 0.2
+_RETRY_FLOOR: Final = 10
 """`routing.failover.retry_budget`."""
 
 

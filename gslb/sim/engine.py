@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from math import ceil, inf
-from typing import Generic
+from typing import Final, Generic
 
 from gslb.routing.profiles import LONG_FROM_TOKENS
 from gslb.sim.prefix_cache import PrefixCache
 from gslb.sim.sequence import Listener, S, Sequence
 from gslb.sim.setting import EngineSpec
 
-_GRAIN = 1e-9
+_GRAIN: Final = 1e-9
 """Share of a step by which sums of times may be off: a step that ends now has ended."""
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
-from typing import Any
+from typing import Any, Final
 
 from gslb.sim.engine import Engine
 from gslb.sim.sequence import Sequence
 
-_GRAIN = 1e-6
+_GRAIN: Final = 1e-6
 
 
 class Forecast:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from math import exp
 from random import Random
 from statistics import NormalDist
+from typing import Final
 
 from gslb.geo.place import great_circle_km
 from gslb.sim.setting import EdgeSpec, Setting
 from gslb.types import Place
 
-SAME_CITY_MS = 1.0
+SAME_CITY_MS: Final = 1.0
 """Round trip of an edge to a region in its own city: a data centre, not a continent."""
-_SAME_CITY_KM = 50.0
-_JITTER_STEPS = 4096
+_SAME_CITY_KM: Final = 50.0
+_JITTER_STEPS: Final = 4096
 
 
 class Links:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from gslb.sim.journey import Attempt, Journey
 from gslb.sim.result import Moment, Tally
 
-_NOWHERE = ""
+_NOWHERE: Final = ""
 """Stands for the served region of what nobody served."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heapq import heappush
 from math import inf
+from typing import Final
 
 from gslb.sim.agenda import Agenda
 from gslb.sim.engine import Engine
@@ -11,7 +12,7 @@ from gslb.sim.journey import DRAINING, REFUSED, RESET, SILENT, TOO_LONG, Attempt
 from gslb.sim.setting import EngineSpec
 from gslb.types import Endpoint, LoadSample
 
-SILENCE_S = 60.0
+SILENCE_S: Final = 60.0
 """Longest silence within an answer before an edge cuts it (`timeouts.between_bytes`)."""
 
 

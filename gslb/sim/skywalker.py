@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
+from typing import Final
 
 from gslb.routing.health import Outcome
 from gslb.sim.agenda import Agenda
@@ -26,10 +27,10 @@ from gslb.sim.edge import Edge
 from gslb.sim.journey import Attempt, Journey
 from gslb.sim.site import Site
 
-PROBE_INTERVAL_S = 0.1
-_STATUSES_KEPT = 32
+PROBE_INTERVAL_S: Final = 0.1
+_STATUSES_KEPT: Final = 32
 """Statuses of a balancer that may still be on their way to others: 3.2 s."""
-_BLOCKS_KEPT = 50_000
+_BLOCKS_KEPT: Final = 50_000
 """Prompt blocks remembered for each replica."""
 
 

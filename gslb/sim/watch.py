@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
+from typing import Final
 
 from gslb.geo.rtt_prior import MeasuredRtt, rtt_prior_ms
 from gslb.routing.view import FleetView
@@ -13,7 +14,7 @@ from gslb.sim.setting import EdgeSpec, Setting
 from gslb.sim.site import Site
 from gslb.types import LoadSample
 
-_SOON = 0.25
+_SOON: Final = 0.25
 """Share of the interval until the next probe after one whose connection was refused (live: `observe.watch`)."""
 
 Samples = list[tuple[str, LoadSample | None]]

@@ -17,18 +17,19 @@ import os
 from collections.abc import Iterable
 from math import inf
 from threading import Lock
+from typing import Final
 
 from gslb.policy.rate import Bucket
 from gslb.routing.load import Ticket
 
-ROWS = 8192
+ROWS: Final = 8192
 """Endpoints, tenants and regions at once, and two rows of the workers' own; and as many buckets. Pages never
 touched take no memory."""
-CONNECTIONS_ROW = 0
-WAITING_ROW = 1
+CONNECTIONS_ROW: Final = 0
+WAITING_ROW: Final = 1
 _OWN_ROWS = frozenset((CONNECTIONS_ROW, WAITING_ROW))
-_CELL_BYTES = 8
-_BUCKET = "bucket"
+_CELL_BYTES: Final = 8
+_BUCKET: Final = "bucket"
 
 
 def tenant_key(tenant: str) -> str:

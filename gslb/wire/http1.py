@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from itertools import product
+from typing import Final
 
 from gslb.errors import REASONS, ApiError
 
@@ -268,7 +269,7 @@ class ResponseHead:
         return self.has_body and not self.is_chunked and self.content_length is None
 
 
-_MAX_RESPONSE_FIELDS = 500
+_MAX_RESPONSE_FIELDS: Final = 500
 
 # What a response field is to gslb, by the spellings met most; others are looked up in lower case.
 _PASSES, _ENDS, _LENGTH, _CODING, _CONNECTION, _IDLE, _TYPE, _ENCODING, _RETRY, _LOAD = range(10)
@@ -399,15 +400,36 @@ def chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
+_CR: Final = 0x0D
+_LF: Final = 0x0A
+_ZERO: Final = 0x30
+_NINE: Final = 0x39
+_A: Final = 0x61
+_F: Final = 0x66
+_MOST_DIGITS: Final = 5
+
+
 def whole_chunk(data: bytes) -> bytes | None:
     """The payload when `data` is one chunk as `chunk` writes it and nothing else; None for all other bytes, the
     last chunk, extensions, capital digits and leading zeros among them."""
-    end = data.find(b"\r\n", 1, 10)
-    size = len(data) - end - 4
-    if end < 0 or size <= 0 or data[:end] != b"%x" % size or not data.endswith(b"\r\n"):
+    length = len(data)
+    if length < 6 or data[0] == _ZERO or data[length - 2] != _CR or data[length - 1] != _LF:
+        return None
+    # Digit by digit: one pass for every token, and compiled the cheapest way by far.
+    size = end = 0
+    while end < _MOST_DIGITS:
+        digit = data[end]
+        if _ZERO <= digit <= _NINE:
+            size = size * 16 + digit - _ZERO
+        elif _A <= digit <= _F:
+            size = size * 16 + digit - _A + 10
+        else:
+            break
+        end += 1
+    if not end or size != length - end - 4 or data[end] != _CR or data[end + 1] != _LF:
         return None
     return data[end + 2 : -2]
 
 
-LAST_CHUNK = b"0\r\n\r\n"
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -7,16 +7,17 @@ two values only; recognising it is a fraction of the work of parsing it.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from gslb.wire.http1 import ResponseHead, passed_lines
 
 _DATE = re.compile(rb"[A-Za-z]{3}, [0-9]{2} [A-Za-z]{3} [0-9]{4} [0-9:]{8} GMT")
 """IMF-fixdate (RFC 9110 5.6.7): always 29 bytes, so that the length field behind it stands at one place."""
-_DATE_BYTES = 29
+_DATE_BYTES: Final = 29
 _LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,18})\r\n", re.IGNORECASE)
 
 
-_MAX_LESSONS = 8
+_MAX_LESSONS: Final = 8
 """An endpoint whose heads never repeat is not looked at again for repetition."""
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from gslb.errors import ApiError
 
-_BYTES_PER_TOKEN = 4
+_BYTES_PER_TOKEN: Final = 4
 """English prose in common BPE vocabularies; other scripts have more tokens a character, but more bytes too."""
-_PER_MESSAGE_TOKENS = 4
-MAX_MODEL_CHARS = 256
-_MAX_LEVELS = 8
+_PER_MESSAGE_TOKENS: Final = 4
+MAX_MODEL_CHARS: Final = 256
+_MAX_LEVELS: Final = 8
 """Prompts nest no deeper (lists of messages of parts); what does is not counted."""
 
 

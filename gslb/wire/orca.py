@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from gslb.types import LoadSample
 
-_SECTION = "named_metrics"
+_SECTION: Final = "named_metrics"
 
 
 def parse_orca(value: bytes, at_s: float, own_running: int) -> LoadSample | None:

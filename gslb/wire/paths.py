@@ -6,6 +6,7 @@ An engine's `/metrics`, `/pause` or `/sleep` must not be reachable through the d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from gslb.errors import ApiError, Dialect
@@ -36,8 +37,8 @@ ROUTES: dict[bytes, Route] = {
     b"/detokenize": _JSON,
 }
 _MODELS = Route("models")
-_MODELS_PATH = b"/v1/models"
-REALTIME_PATH = b"/v1/realtime"
+_MODELS_PATH: Final = b"/v1/models"
+REALTIME_PATH: Final = b"/v1/realtime"
 _REALTIME = Route("realtime")
 
 

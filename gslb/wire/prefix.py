@@ -23,18 +23,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-BLOCK_BYTES = 2048
-BLOCK_TOKENS = 512
-MOST_BLOCKS = 256
+BLOCK_BYTES: Final = 2048
+BLOCK_TOKENS: Final = 512
+MOST_BLOCKS: Final = 256
 """131,072 tokens: what lies behind is not looked at."""
 _MOST_BYTES = MOST_BLOCKS * BLOCK_BYTES
 _MOST_TOKENS = MOST_BLOCKS * BLOCK_TOKENS
-_HASH_BYTES = 8
-_MOST_LEVELS = 8
+_HASH_BYTES: Final = 8
+_MOST_LEVELS: Final = 8
 _MEDIA = frozenset(
     (
         "image_url", "input_image", "image", "image_embeds", "input_audio", "audio_url", "audio", "audio_embeds",
@@ -42,10 +42,10 @@ _MEDIA = frozenset(
     )
 )  # fmt: skip
 _PLAIN = frozenset(("role", "content"))
-_WANDERS = "cache_control"
+_WANDERS: Final = "cache_control"
 """Clients mark the end of what is to be cached with it, in each turn another message."""
-_BEFORE = "\x1e"
-_AFTER = "\x1f"
+_BEFORE: Final = "\x1e"
+_AFTER: Final = "\x1f"
 """What stands before a role and after it: JSON text may hold them, prose does not."""
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Final
 
 from gslb.wire.http1 import Field
 
-_PREFIX = b"x-ratelimit-"
+_PREFIX: Final = b"x-ratelimit-"
 _LINES = re.compile(rb"^x-ratelimit-[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
 
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from typing import Final
 
 import httptools
 
@@ -45,7 +46,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,18})\r\n", re.IGNORECASE)
 _NO_TRAILERS = frozenset(
     (b"connection", b"proxy-connection", b"content-length", b"transfer-encoding", b"upgrade", b"host")
 )
-_MAX_LESSONS = 8
+_MAX_LESSONS: Final = 8
 """A client whose heads never repeat is not looked at again for repetition."""
 
 

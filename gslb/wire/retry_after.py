@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from email.utils import mktime_tz, parsedate_tz
+from typing import Final
 
-_LONGEST_S = 86_400
+_LONGEST_S: Final = 86_400
 """Longer waits are no answer to a client; clocks that are years apart make such dates."""
-_LONGEST_TEXT = 64
+_LONGEST_TEXT: Final = 64
 
 
 def parse_retry_after_s(value: bytes, wall_s: float) -> int | None:

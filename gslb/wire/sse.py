@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-_MAX_HELD_BYTES = 64 * 1024
+_MAX_HELD_BYTES: Final = 64 * 1024
 _EVENT_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from hashlib import sha1
+from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from gslb.errors import ApiError
@@ -14,13 +15,13 @@ from gslb.wire.http1 import RequestHead, ResponseHead, request_lines
 from gslb.wire.openai import MAX_MODEL_CHARS
 from gslb.wire.paths import REALTIME_PATH
 
-PROTOCOL_FIELD = b"sec-websocket-protocol"
-KEY_PROTOCOL = b"openai-insecure-api-key."
+PROTOCOL_FIELD: Final = b"sec-websocket-protocol"
+KEY_PROTOCOL: Final = b"openai-insecure-api-key."
 """Browsers cannot set Authorization on a WebSocket; OpenAI's realtime API lets them offer their key so."""
 
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 _NONCE = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")  # 16 bytes in base64
-_VERSION = b"13"
+_VERSION: Final = b"13"
 
 
 def is_offer(head: RequestHead) -> bool:

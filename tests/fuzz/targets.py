@@ -204,7 +204,7 @@ def check_events(data: bytes) -> None:
     for end in range(0, len(raw) + 1, max(1, len(raw) // 50)):
         if ends_between_events(raw[:end][-4:]):
             assert stands_between_events(raw[:end]), raw[:end]
-    assert ends_in_error([raw]) == ends_in_error(ways[0][-4:]) or len(ways[0]) > 4
+    assert ends_in_error(raw) == ends_in_error(b"".join(ways[0][-4:])) or len(ways[0]) > 4
     has_engine_error(raw)
 
 

@@ -129,4 +129,4 @@ def error_event(code: int | None) -> bytes:
     ],
 )  # fmt: skip
 def test_ends_in_error(tail: list[bytes], is_error: bool) -> None:
-    assert failure.ends_in_error(tail) is is_error
+    assert failure.ends_in_error(b"".join(tail)) is is_error
