@@ -188,7 +188,7 @@ class Attempt:
         """Behind the first content nothing needs looking at: one step less per token."""
         relay, connection = self._exchange.relay, self._connection
         if relay is not None and connection is not None and connection.asker is self:
-            connection.pass_on(relay.write, relay.write_chunk if relay.is_chunked else None)
+            connection.pass_on(relay)
 
     def _first_content(self) -> None:
         """The first token is here."""

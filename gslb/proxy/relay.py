@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gslb.errors import error_event
 from gslb.proxy import failure
 from gslb.proxy.deadlines import Deadlines
-from gslb.wire.http1 import LAST_CHUNK, ResponseHead, chunk
+from gslb.wire.http1 import LAST_CHUNK, ResponseHead, chunk, chunk_payload
 from gslb.wire.paths import dialect_of
 from gslb.wire.sse import ends_between_events
 
@@ -55,9 +55,12 @@ class Relay:
     def write(self, payload: bytes, is_complete: bool) -> None:
         """Write more of the answer, and its end when that is all."""
         if payload:
-            self._note(payload)
+            size = len(payload)
+            end = payload if size <= _TAIL_BYTES else payload[-_TAIL_BYTES:]
             if self.is_chunked:
-                payload = b"%x\r\n%b\r\n" % (len(payload), payload)
+                payload = chunk(payload)
+                end = payload if size <= _TAIL_BYTES else chunk(end)
+            self._note(end, size)
         if self._unsent:
             payload = self._unsent + payload
             self._unsent = b""
@@ -69,23 +72,21 @@ class Relay:
         # The ring's clock is read once a tick: exact enough for a gap, and free.
         self.moved_at_s = self._clock.now_s
 
-    def write_chunk(self, chunk: bytes, payload: bytes) -> None:
-        """Write `payload`, not the first piece of a chunked answer, which came framed in `chunk`."""
-        self._note(payload)
-        self._write(chunk)
+    def write_chunk(self, framed: bytes, size: int) -> None:
+        """Write `size` more bytes of payload of a chunked answer, which came framed as `chunk` does it."""
+        self._note(framed, size)
+        self._write(framed)
         self.moved_at_s = self._clock.now_s
 
-    def _note(self, payload: bytes) -> None:
-        size = len(payload)
+    def _note(self, piece: bytes, size: int) -> None:
         self.bytes_out += size
-        if size > _TAIL_BYTES:
-            payload = payload[-_TAIL_BYTES:]
-        self._fourth, self._third, self._second, self._last = self._third, self._second, self._last, payload
+        self._fourth, self._third, self._second, self._last = self._third, self._second, self._last, piece
 
     @property
     def tail(self) -> bytes:
-        """The end of the answer so far: its last four pieces (four names are the cheapest ring there is)."""
-        return b"".join((self._fourth, self._third, self._second, self._last))
+        """The end of the payload so far: its last four pieces (four names are the cheapest ring there is)."""
+        pieces = (self._fourth, self._third, self._second, self._last)
+        return b"".join([chunk_payload(piece) if self.is_chunked else piece for piece in pieces if piece])
 
     def ended_in_error(self) -> bool:
         """True when a whole stream told an error of the engine's in the end."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
-from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim, whole_chunk
+from gslb.wire.http1 import ResponseHead, chunk_payload, finish_response_head, is_interim, whole_chunk_bytes
 
 if TYPE_CHECKING:
     from gslb.proxy.pool import EndpointPool
+    from gslb.proxy.relay import Relay
 
 _WRITE_HIGH_BYTES: Final = 256 * 1024
 _MAX_HEAD_BYTES: Final = 64 * 1024
@@ -49,9 +50,9 @@ class UpstreamConnection:
     """One pooled connection (an asyncio.Protocol by its methods, as `ClientConnection` is)."""
 
     __slots__ = (
-        "_bodies", "_chunk_sink", "_has_said_end", "_head", "_head_bytes", "_head_is_new", "_head_is_whole",
-        "_is_between_chunks", "_is_complete", "_is_dirty", "_is_in_body", "_keeps_alive", "_parser", "_sink",
-        "asker", "has_answered", "idle_since_s", "is_lost", "pool", "requests", "transport",
+        "_bodies", "_has_said_end", "_head", "_head_bytes", "_head_is_new", "_head_is_whole",
+        "_is_between_chunks", "_is_complete", "_is_dirty", "_is_in_body", "_keeps_alive", "_parser", "_relay",
+        "_sink", "asker", "has_answered", "idle_since_s", "is_lost", "pool", "requests", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: EndpointPool) -> None:
@@ -79,7 +80,7 @@ class UpstreamConnection:
         self._is_complete = False
         self._keeps_alive = False
         self._sink: Callable[[bytes, bool], None] = _to_nobody
-        self._chunk_sink: Callable[[bytes, bytes], None] | None = None
+        self._relay: Relay | None = None
 
     @property
     def is_reused(self) -> bool:
@@ -90,7 +91,7 @@ class UpstreamConnection:
         """Write one request; its answer goes to `asker`."""
         self.asker = asker
         self._sink = asker.on_payload
-        self._chunk_sink = None
+        self._relay = None
         self.requests += 1
         self.has_answered = False
         self._head = None
@@ -104,13 +105,11 @@ class UpstreamConnection:
         else:
             transport.write(request + body)
 
-    def pass_on(
-        self, sink: Callable[[bytes, bool], None], chunk_sink: Callable[[bytes, bytes], None] | None
-    ) -> None:
-        """From now on the body goes to `sink` instead of the asker's `on_payload`: one step less per token. Chunks
-        that came whole, one at a time, go to `chunk_sink` with their payload beside them."""
-        self._sink = sink
-        self._chunk_sink = chunk_sink
+    def pass_on(self, relay: Relay) -> None:
+        """From now on the body goes to `relay` instead of the asker's `on_payload`: one step less per token. To a
+        client that gets chunks too, those that come whole, one at a time, go as they are."""
+        self._sink = relay.write
+        self._relay = relay if relay.is_chunked else None
 
     def lend(self) -> asyncio.Transport:
         """Give the transport away: this connection carries no HTTP any more."""
@@ -122,6 +121,7 @@ class UpstreamConnection:
         """Drop the connection at once: that is how vLLM learns to free the GPU."""
         self.asker = None
         self._sink = _to_nobody
+        self._relay = None
         self._is_in_body = False
         self.is_lost = True
         if self.transport is not None:
@@ -144,12 +144,13 @@ class UpstreamConnection:
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_between_chunks and self._is_in_body and (payload := whole_chunk(data)) is not None:
+        if self._is_between_chunks and self._is_in_body and (size := whole_chunk_bytes(data)):
             # One token, the commonest case: the parser stands where it stood.
-            if self._chunk_sink is None:
-                self._sink(payload, False)
+            relay = self._relay
+            if relay is None:
+                self._sink(chunk_payload(data), False)
             else:
-                self._chunk_sink(data, payload)
+                relay.write_chunk(data, size)
             return
         fault: str | None = None
         if self._head is None and self._recognised(data):

@@ -409,12 +409,12 @@ _F: Final = 0x66
 _MOST_DIGITS: Final = 5
 
 
-def whole_chunk(data: bytes) -> bytes | None:
-    """The payload when `data` is one chunk as `chunk` writes it and nothing else; None for all other bytes, the
-    last chunk, extensions, capital digits and leading zeros among them."""
+def whole_chunk_bytes(data: bytes) -> int:
+    """How many bytes of payload, when `data` is one chunk as `chunk` writes it and nothing else; 0 for all other
+    bytes, the last chunk, extensions, capital digits and leading zeros among them."""
     length = len(data)
     if length < 6 or data[0] == _ZERO or data[length - 2] != _CR or data[length - 1] != _LF:
-        return None
+        return 0
     # Digit by digit: one pass for every token, and compiled the cheapest way by far.
     size = end = 0
     while end < _MOST_DIGITS:
@@ -427,8 +427,14 @@ def whole_chunk(data: bytes) -> bytes | None:
             break
         end += 1
     if not end or size != length - end - 4 or data[end] != _CR or data[end + 1] != _LF:
-        return None
-    return data[end + 2 : -2]
+        return 0
+    return size
+
+
+def chunk_payload(framed: bytes) -> bytes:
+    """What `chunk` was given to write `framed`."""
+    at = framed.find(b"\r\n") + 2
+    return framed[at:-2]
 
 
 LAST_CHUNK: Final = b"0\r\n\r\n"

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gslb.native import is_native
 from gslb.proxy.pool import EndpointPool
+from gslb.proxy.relay import Relay
 from gslb.proxy.upstream import UpstreamConnection
 from gslb.wire.http1 import ResponseHead, chunk
 
@@ -74,6 +76,22 @@ class Waiter:
     def on_garbled(self, what: str) -> None:
         assert not self.end
         self.end = "garbled"
+
+
+class Taker:
+    """A relay to a client that gets chunks."""
+
+    is_chunked = True
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.write = waiter.on_payload
+        self._waiter = waiter
+        self.passed: list[bytes] = []
+
+    def write_chunk(self, framed: bytes, size: int) -> None:
+        assert framed == chunk(framed[-2 - size : -2])
+        self.passed.append(framed)
+        self._waiter.payload += framed[-2 - size : -2]
 
 
 class Line:
@@ -194,6 +212,7 @@ def test_payload_comes_out_as_it_went_in(pieces: list[bytes], cuts: list[int]) -
     assert found[2:] == (b"".join(pieces), "complete", True)
 
 
+@pytest.mark.skipif(is_native(), reason="compiled, nothing passes for a relay that is none")
 @settings(max_examples=200, deadline=None)
 @given(
     pieces=st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=8),
@@ -206,18 +225,12 @@ def test_chunks_that_come_whole_pass_as_they_are(pieces: list[bytes], cuts: list
     line = Line()
     waiter = line.ask()
     line.receive([CHUNKED])
-    passed: list[bytes] = []
-
-    def take_chunk(data: bytes, payload: bytes) -> None:
-        assert data == chunk(payload)
-        passed.append(data)
-        waiter.payload += payload
-
-    line.connection.pass_on(waiter.on_payload, take_chunk)
+    relay = Taker(waiter)
+    line.connection.pass_on(cast(Relay, relay))
     line.receive(raw[start:end] for start, end in itertools.pairwise([0, *sorted(ends)]))
     assert waiter.payload == b"".join(pieces)
     if not cuts:
-        assert passed == chunks[1:], "the first lies behind the head"
+        assert relay.passed == chunks[1:], "the first lies behind the head"
     line.receive([b"0\r\n\r\n"])
     assert waiter.end == "complete"
     assert line.returned
