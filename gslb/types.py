@@ -5,8 +5,17 @@ No behaviour lives here beyond what a value must know about itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any
+
+Remade = tuple[type, tuple[Any, ...]]
+"""A class and what to call it with."""
+
+
+def _remade(value: Any) -> Remade:
+    """How to make a frozen value again in another process: compiled ones cannot be filled in afterwards."""
+    return type(value), tuple(getattr(value, one.name) for one in fields(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,9 @@ class Place:
         """True when a country is known: the least that residency rules need."""
         return self.country is not None
 
+    def __reduce__(self) -> Remade:
+        return _remade(self)
+
 
 UNKNOWN_PLACE = Place()
 
@@ -60,6 +72,9 @@ class Region:
     certifications: frozenset[str] = frozenset()
     provider: str = ""
     priority: int = 0
+
+    def __reduce__(self) -> Remade:
+        return _remade(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,9 @@ class Endpoint:
     slot_hold_ms: float = 3900.0
     step_ms: float = 0.0
     slots: int | None = None
+
+    def __reduce__(self) -> Remade:
+        return _remade(self)
 
 
 @dataclass(init=False, slots=True)

@@ -49,7 +49,7 @@ def reduced(setting: Setting, policy: str) -> Setting:
     a policy that has none.
     """
     without = setting.without
-    if unknown := sorted(without - PARTS.keys()):
+    if unknown := [part for part in sorted(without) if part not in PARTS]:
         raise ValueError(f"unknown part {unknown[0]!r}; known: {', '.join(PARTS)}")
     if without and policy in OWN_WAYS:
         raise ValueError(f"{policy} uses no part of gslb that could be taken away")

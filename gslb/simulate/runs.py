@@ -210,7 +210,7 @@ class _Crew:
             assert worker.job is not None
             try:
                 told = pipe.recv()
-            except EOFError:
+            except (EOFError, ConnectionResetError):  # reset: it has not even read its job
                 worker.process.join()
                 code = worker.process.exitcode
                 raise RunFailed(f"a process of the simulation ended by itself, with exit code {code}") from None

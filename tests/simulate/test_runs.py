@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def test_processes_come_to_the_same_as_this_one() -> None:
         (r.policy, r.seed, r.total.offered, r.simulated_s) for r in here
     ]
     assert not any(result.is_partial for result in there)
+
+
+def test_frozen_values_pass_between_processes() -> None:
+    """Also where their classes are compiled, whose frozen ones cannot be filled in afterwards."""
+    checked = check_scenario(TEXT, "s.yaml", {}, Path())
+    assert pickle.loads(pickle.dumps(checked.endpoints)) == checked.endpoints
+    by_place = {region.place: region.name for region in checked.regions}
+    assert pickle.loads(pickle.dumps(by_place)) == by_place
 
 
 def test_loads() -> None:
