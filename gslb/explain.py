@@ -12,7 +12,8 @@ from gslb.geo.addresses import parse_address
 from gslb.proxy.generation import routing_rules
 from gslb.routing.health import HealthMarks
 from gslb.routing.router import Router, one_line
-from gslb.routing.view import FleetView, Snapshot
+from gslb.routing.snapshot import Snapshot
+from gslb.routing.view import FleetView
 from gslb.types import Endpoint, Facts, LoadSample
 
 _IMAGINED_SLOTS = 100

@@ -20,13 +20,13 @@ from pathlib import Path
 
 HOT_ROOMS = (
     "types", "counters", "policy/quota", "policy/rate",
-    "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths", "wire/prefix", "wire/rate_fields",
-    "wire/request_reader", "wire/sse", "wire/body_budget", "wire/retry_after", "wire/websocket",
+    "wire/body_budget", "wire/chunks", "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths",
+    "wire/prefix", "wire/rate_fields", "wire/request_reader", "wire/retry_after", "wire/sse", "wire/websocket",
     "routing/affinity", "routing/ejection", "routing/fences", "routing/health", "routing/hit_rate", "routing/hold",
     "routing/learn", "routing/load", "routing/policies", "routing/predict", "routing/prefix_index",
     "routing/priorities", "routing/progress", "routing/refusal", "routing/rendezvous", "routing/retry_budget",
     "routing/router", "routing/rules", "routing/sessions", "routing/slate", "routing/slots",
-    "routing/success_ratio", "routing/view", "routing/waiting",
+    "routing/snapshot", "routing/success_ratio", "routing/view", "routing/waiting",
     "state/fleet", "state/shared_memory",
     "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
     "proxy/exchange", "proxy/failure", "proxy/first_endpoint", "proxy/generation", "proxy/hedge", "proxy/holding",

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from gslb.admin.edge import AdminEdge
 from gslb.counters import Counters, Histogram
 from gslb.routing.health import State
-from gslb.routing.view import EndpointView
+from gslb.routing.snapshot import EndpointView
 
 
 def registry_of(edge: AdminEdge) -> CollectorRegistry:

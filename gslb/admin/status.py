@@ -7,7 +7,7 @@ from typing import Any
 
 from gslb.admin.edge import AdminEdge
 from gslb.geo.rtt_prior import rtt_prior_ms
-from gslb.routing.view import EndpointView
+from gslb.routing.snapshot import EndpointView
 from gslb.types import LoadSample, Place, Region
 
 _PLACE_MEMBERS = ("country", "subdivision", "city", "continent", "lat", "lon", "source")

@@ -34,7 +34,8 @@ from gslb.routing.making import Making
 from gslb.routing.retry_budget import RetryBudget
 from gslb.routing.router import Router
 from gslb.routing.rules import Damping, RoutingRules
-from gslb.routing.view import FleetView, Snapshot
+from gslb.routing.snapshot import Snapshot
+from gslb.routing.view import FleetView
 from gslb.types import Place
 from gslb.wire.body_budget import BodyBudget
 from gslb.wire.openai import merge_models

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from gslb.errors import error_event
 from gslb.proxy import failure
 from gslb.proxy.deadlines import Deadlines
-from gslb.wire.http1 import LAST_CHUNK, ResponseHead, chunk, chunk_payload
+from gslb.wire.chunks import LAST_CHUNK, chunk, chunk_payload
+from gslb.wire.http1 import ResponseHead
 from gslb.wire.paths import dialect_of
 from gslb.wire.sse import ends_between_events
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
-from gslb.wire.http1 import ResponseHead, chunk_payload, finish_response_head, is_interim, whole_chunk_bytes
+from gslb.wire.chunks import chunk_payload, whole_chunk_bytes
+from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim
 
 if TYPE_CHECKING:
     from gslb.proxy.pool import EndpointPool

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gslb.routing.hit_rate import HitRate
 from gslb.routing.prefix_index import PrefixIndex
 from gslb.routing.sessions import Sessions, Turn
-from gslb.routing.view import EndpointView
+from gslb.routing.snapshot import EndpointView
 from gslb.types import Facts
 
 

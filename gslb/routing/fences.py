@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gslb.policy.residency import tenant_deny_reason
-from gslb.routing.view import EndpointView, Snapshot
+from gslb.routing.snapshot import EndpointView, Snapshot
 from gslb.types import Dropped, Facts, ForcedState, Place, Region
 
 ResidencyRule = Callable[[Place, Region], str | None]

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from gslb.routing.health import State
 from gslb.routing.predict import Option, in_system
-from gslb.routing.view import EndpointView
+from gslb.routing.snapshot import EndpointView
 
 _OUT = (State.EJECTED, State.PROBING)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from gslb.routing.health import State
-from gslb.routing.view import EndpointView
+from gslb.routing.snapshot import EndpointView
 
 FRESH_S: Final = 2.0
 """A sample this young counts in full; from here to `stale_after_s` it gives way to what is usual there."""

@@ -11,7 +11,7 @@ from random import Random
 
 from gslb.routing.health import LAST_RESORT
 from gslb.routing.slate import Tier
-from gslb.routing.view import EndpointView
+from gslb.routing.snapshot import EndpointView
 
 Orders = list[tuple[float, list[Tier]]]
 """(up to which throw of the dice, tiers in the order they are tried); empty: there is one order only."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gslb.routing.fences import ResidencyRule, fence
 from gslb.routing.predict import Option
-from gslb.routing.view import Snapshot
+from gslb.routing.snapshot import Snapshot
 from gslb.types import Facts
 
 _LAWS = ("residency", "tenant")

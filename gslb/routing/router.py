@@ -30,7 +30,7 @@ from gslb.routing.refusal import (
 )
 from gslb.routing.rules import RoutingRules
 from gslb.routing.slate import Entry, Slate, Tier
-from gslb.routing.view import EndpointView, Snapshot
+from gslb.routing.snapshot import EndpointView, Snapshot
 from gslb.types import Dropped, Explanation, Facts, ForcedState, Place, Ranked
 
 __all__ = ["Candidates", "Decision", "NoRoom", "Refusal", "Router", "RoutingRules", "one_line"]

@@ -15,7 +15,7 @@ from gslb.routing.affinity import Expected
 from gslb.routing.learn import prefill_work
 from gslb.routing.predict import Option, predict
 from gslb.routing.rules import RoutingRules
-from gslb.routing.view import Snapshot
+from gslb.routing.snapshot import Snapshot
 from gslb.types import Facts
 
 _BRIM: Final = 0.95

@@ -8,16 +8,16 @@ round trips), so candidate lists computed from it can be kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
 from gslb.routing.ejection import Standing, may_be_lost, others_have_room
 from gslb.routing.health import Cause, HealthMachine, HealthMarks, Outcome, State
-from gslb.routing.learn import Beliefs, Kin, Moments, ServiceFit, kin_key
+from gslb.routing.learn import Kin, Moments, ServiceFit, kin_key
 from gslb.routing.load import InFlight, OwnLoad, guests_key
-from gslb.routing.progress import Progress, judge_progress, patience_s
-from gslb.routing.slots import LearntSlots
+from gslb.routing.progress import judge_progress, patience_s
+from gslb.routing.snapshot import EndpointView, Known, Record, Snapshot, others_in
 from gslb.types import Endpoint, ForcedState, LoadSample
 
 _USUAL_WEIGHT: Final = 0.05
@@ -25,132 +25,6 @@ _USUAL_WEIGHT: Final = 0.05
 _LEARNS_ALONE_S: Final = 2.0
 """What was seen of an endpoint without a sample for so long is taken in by `tick`."""
 _SETS_PER_LEAST: Final = 50
-_KV_FULL: Final = 0.9
-"""Above this KV-cache use, waiting requests wait for memory, not for one step's token budget."""
-
-
-class EndpointView:
-    """One endpoint in one snapshot. `others` is requests in the engine that are not this edge's, as of `at_s`
-    (minus infinity while nobody has told), `usual_others` their average. `base_ms`, `rate_ms`, `drain_ms` and
-    `slot_hold_ms` are what `learn.ServiceFit` believes. `own`, and `guests` (this edge's foreign requests in the
-    region), are shared and live; all else stays as it was.
-
-    After a return `share` (0..1) of what others get is due to it; `slots` are that share of `all_slots`, one at
-    least.
-    """
-
-    __slots__ = (
-        "all_slots", "at_s", "base_ms", "drain_ms", "endpoint", "forced", "guests", "is_kv_full", "load", "models",
-        "others", "own", "rate_ms", "reason", "rtt_ms", "share", "slot_hold_ms", "slots", "state", "suspicion",
-        "usual_others",
-    )  # fmt: skip
-
-    def __init__(self, record: _Record) -> None:
-        load = record.load
-        self.endpoint = record.endpoint
-        self.own = record.own
-        self.guests = record.guests
-        self.state = record.health.state
-        self.reason = record.health.reason
-        self.suspicion = record.health.suspicion
-        self.forced = record.forced
-        self.models = record.models
-        self.rtt_ms = record.rtt_ms
-        self.load = load
-        self.share = share = record.health.share
-        self.all_slots: int | None = record.slots
-        self.slots = max(1, int(record.slots * share)) if record.slots and share < 1.0 else record.slots
-        fit = record.fit
-        self.base_ms = fit.base_ms
-        self.rate_ms = fit.rate_ms
-        self.drain_ms = fit.drain_ms
-        self.slot_hold_ms = fit.slot_hold_ms
-        self.others = record.others
-        self.usual_others = record.usual_others
-        self.at_s = float("-inf")
-        self.is_kv_full = False
-        if load is not None and (load.running is not None or load.waiting is not None):
-            self.at_s = load.at_s
-            self.is_kv_full = bool(load.waiting) and load.kv_usage is not None and load.kv_usage > _KV_FULL
-
-
-def _others(load: LoadSample | None) -> float:
-    """Requests of others in an engine, by a sample; none where nobody tells."""
-    if load is None:
-        return 0.0
-    return max(0.0, (load.running or 0.0) + (load.waiting or 0.0) - load.own_running_then)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The whole fleet at one instant. No endpoint prefills quicker than `least_rate_ms` a unit of work.
-    `assumes_models` is for offline use: unlearnt models count as served."""
-
-    endpoints: tuple[EndpointView, ...]
-    roster: int
-    generation: int
-    assumes_models: bool = False
-    least_rate_ms: float = 0.0
-
-
-@dataclass(slots=True)
-class _Record:
-    """What the writer remembers of one endpoint between snapshots."""
-
-    endpoint: Endpoint
-    health: HealthMachine
-    own: InFlight
-    guests: InFlight
-    fit: ServiceFit
-    seen: Moments = field(default_factory=Moments)
-    progress: Progress = field(default_factory=Progress)
-    load: LoadSample | None = None
-    others: float = 0.0
-    """Requests of others in the engine, by `load`."""
-    usual_others: float = 0.0
-    load_error: str | None = None
-    models: frozenset[str] | None = None
-    model_cards: tuple[Mapping[str, Any], ...] = ()
-    forced: ForcedState = ForcedState.NONE
-    rtt_ms: float | None = None
-    learnt_slots: LearntSlots = field(default_factory=LearntSlots)
-
-    def load_age_s(self, now_s: float) -> float:
-        """How old the last sample is; infinity without one."""
-        return float("inf") if self.load is None else now_s - self.load.at_s
-
-    @property
-    def slots(self) -> int | None:
-        """Requests it can run at once: as declared, else as learnt."""
-        return self.endpoint.capacity or self.endpoint.slots or self.learnt_slots.slots
-
-    def learn(self) -> bool:
-        """Take in what was seen since the last time; True when there was anything."""
-        seen = self.seen
-        if seen.is_empty:
-            return self.fit.follow_kin()
-        self.seen = Moments()
-        self.fit.absorb(seen)
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a view knows of one endpoint, as a value that another process can be told."""
-
-    state: State
-    cause: Cause | None
-    reason: str
-    failed_requests: int
-    share: float
-    load: LoadSample | None
-    models: frozenset[str] | None
-    model_cards: tuple[Mapping[str, Any], ...]
-    forced: ForcedState
-    rtt_ms: float | None
-    learnt_slots: int | None
-    usual_others: float
-    beliefs: Beliefs
 
 
 class FleetView:
@@ -174,7 +48,7 @@ class FleetView:
         self._own_load_of = own_load_of
         self._on_change = on_change
         self._assumes_models = assumes_models
-        self._records: dict[str, _Record] = {}
+        self._records: dict[str, Record] = {}
         self._guests: dict[str, InFlight] = {}
         self._kin: dict[tuple[object, ...], Kin] = {}
         self._index: dict[str, int] = {}
@@ -199,7 +73,7 @@ class FleetView:
             record = old.get(endpoint.key)
             if record is None:
                 own = self._own_load_of(endpoint.key)
-                record = _Record(endpoint, self._machine(endpoint.key), own, own, ServiceFit(kin))
+                record = Record(endpoint, self._machine(endpoint.key), own, own, ServiceFit(kin))
             else:
                 record.health.set_marks(marks)
                 record.fit.believe(kin)
@@ -250,7 +124,7 @@ class FleetView:
 
     def tick(self, now_s: float) -> None:
         """Let ejections run out and shares grow, and take in what was learnt. Call about once a second."""
-        changed: list[_Record] = []
+        changed: list[Record] = []
         roster = False
         for record in self._records.values():
             health = record.health
@@ -270,7 +144,7 @@ class FleetView:
 
     def loads_sampled(self, samples: Iterable[tuple[str, LoadSample]]) -> None:
         """The same of several endpoints at once, which costs one snapshot."""
-        changed: list[_Record] = []
+        changed: list[Record] = []
         for key, sample in samples:
             if record := self._records.get(key):
                 self._take_sample(record, sample)
@@ -278,20 +152,20 @@ class FleetView:
         if changed:
             self._publish(*changed, roster=False)
 
-    def _take_sample(self, record: _Record, sample: LoadSample) -> None:
+    def _take_sample(self, record: Record, sample: LoadSample) -> None:
         previous = record.load
         if sample.running is None and previous is not None and previous.running is not None:
             # An ORCA header tells the queue only: what runs stays as last scraped, and as old.
             waiting = previous.waiting if sample.waiting is None else sample.waiting
             kv_usage = previous.kv_usage if sample.kv_usage is None else sample.kv_usage
             record.load = replace(previous, waiting=waiting, kv_usage=kv_usage)
-            record.others = _others(record.load)
+            record.others = others_in(record.load)
         else:
             record.load = sample
             record.load_error = None
             record.fit.kin.sampled(previous, sample)
             record.learn()
-            record.others = others = _others(sample)
+            record.others = others = others_in(sample)
             record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
             record.learnt_slots.sampled(previous, sample)
             if self._marks.stall_s:
@@ -363,14 +237,14 @@ class FleetView:
             if other != key and (one.endpoint.region.name, one.endpoint.node) == node
         ]
 
-    def _suspect_neighbours(self, record: _Record) -> None:
+    def _suspect_neighbours(self, record: Record) -> None:
         ill = record.endpoint
         for key in self.neighbours(ill.key):
             neighbour = self._records[key]
             if neighbour.health.suspect(f"shares node {ill.node} with {ill.key}, which is in doubt"):
                 self._publish(neighbour, roster=True)
 
-    def _judge_progress(self, record: _Record, sample: LoadSample) -> None:
+    def _judge_progress(self, record: Record, sample: LoadSample) -> None:
         bound_s = self._marks.stall_s
 
         def most_s() -> float:
@@ -425,7 +299,7 @@ class FleetView:
         health.state, health.cause, health.reason = known.state, known.cause, known.reason
         health.failed_requests, health.share = known.failed_requests, known.share
         record.load, record.learnt_slots.slots = known.load, known.learnt_slots
-        record.others = _others(known.load)
+        record.others = others_in(known.load)
         record.usual_others = known.usual_others
         record.fit.take_over(known.beliefs)
         if record.endpoint.models is None:
@@ -465,7 +339,7 @@ class FleetView:
         record = self._records.get(key)
         return record.load_error if record else None
 
-    def _publish(self, *records: _Record, roster: bool) -> None:
+    def _publish(self, *records: Record, roster: bool) -> None:
         if roster:
             self._list_models()
             self._roster += 1

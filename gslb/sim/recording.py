@@ -26,7 +26,8 @@ from gslb.routing.affinity import Affinity
 from gslb.routing.load import InFlight, OwnLoad
 from gslb.routing.making import Making
 from gslb.routing.router import Router
-from gslb.routing.view import FleetView, Snapshot
+from gslb.routing.snapshot import Snapshot
+from gslb.routing.view import FleetView
 from gslb.sim.codec import NotRecordable, encode
 from gslb.sim.told import told
 

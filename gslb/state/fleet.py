@@ -13,7 +13,8 @@ from typing import Any
 from gslb.routing.health import Cause, HealthMarks, Outcome, State
 from gslb.routing.learn import Moments
 from gslb.routing.load import InFlight
-from gslb.routing.view import FleetView, Known
+from gslb.routing.snapshot import Known
+from gslb.routing.view import FleetView
 from gslb.types import ForcedState, LoadSample
 
 _COUNTED = (Outcome.SUCCESS, Outcome.FULL)

@@ -13,7 +13,8 @@ from aiohttp import web
 from gslb.config.schema import Config
 from gslb.config.schema_fleet import EndpointConfig
 from gslb.routing.health import HealthMarks
-from gslb.routing.view import EndpointView, FleetView
+from gslb.routing.snapshot import EndpointView
+from gslb.routing.view import FleetView
 from gslb.tls.contexts import ClientTls
 from gslb.types import Endpoint, Place, Region
 

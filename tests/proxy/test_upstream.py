@@ -16,7 +16,8 @@ from gslb.native import is_native
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.relay import Relay
 from gslb.proxy.upstream import UpstreamConnection
-from gslb.wire.http1 import ResponseHead, chunk
+from gslb.wire.chunks import chunk
+from gslb.wire.http1 import ResponseHead
 
 
 class Transport:

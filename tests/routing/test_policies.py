@@ -16,7 +16,8 @@ from gslb.routing.policies import POLICIES, _nearly_best, _one_of_front, lighter
 from gslb.routing.predict import Option
 from gslb.routing.rules import Damping, RoutingRules
 from gslb.routing.slate import Entry, Slate, Tier
-from gslb.routing.view import FleetView, Snapshot
+from gslb.routing.snapshot import Snapshot
+from gslb.routing.view import FleetView
 from tests.support.builders import (
     chosen_key,
     endpoint,

@@ -15,7 +15,8 @@ from gslb.policy.residency import ResidencyFence, ResidencyFenceRule
 from gslb.routing.health import SUSPICION, Outcome, State
 from gslb.routing.policies import POLICIES
 from gslb.routing.router import Decision, Refusal, Router, one_line
-from gslb.routing.view import EndpointView, FleetView
+from gslb.routing.snapshot import EndpointView
+from gslb.routing.view import FleetView
 from gslb.types import UNKNOWN_PLACE, Facts, ForcedState
 from tests.support.builders import (
     FRANKFURT,

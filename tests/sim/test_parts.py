@@ -14,7 +14,7 @@ from gslb.routing.health import Cause, State
 from gslb.routing.hold import HoldRules
 from gslb.routing.learn import STEPS_TO_FIRST
 from gslb.routing.rules import RoutingRules
-from gslb.routing.view import EndpointView
+from gslb.routing.snapshot import EndpointView
 from gslb.sim.desk import Desk
 from gslb.sim.parts import OWN_WAYS, PARTS, PartLoad, labelled, reduced
 from gslb.sim.result import RunResult

@@ -14,7 +14,8 @@ from gslb.routing.fences import ResidencyRule
 from gslb.routing.health import HealthMarks, Outcome
 from gslb.routing.router import Decision, Refusal, Router
 from gslb.routing.rules import RoutingRules
-from gslb.routing.view import EndpointView, FleetView, Snapshot
+from gslb.routing.snapshot import EndpointView, Snapshot
+from gslb.routing.view import FleetView
 from gslb.types import UNKNOWN_PLACE, Endpoint, Facts, LoadSample, Place, Region
 
 MODEL = "llama"
