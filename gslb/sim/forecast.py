@@ -25,7 +25,7 @@ class Forecast:
 
     def __init__(self, engine: Engine[Any]) -> None:
         self._engine = engine
-        self._outlook = _Outlook(engine)
+        self._outlook = _Outlook(engine).begin()
         self._changes = engine.changes
 
     def first_token_s(
@@ -39,7 +39,7 @@ class Forecast:
             return inf
         if engine.changes != self._changes:
             self._changes = engine.changes
-            self._outlook = _Outlook(engine)
+            self._outlook = _Outlook(engine).begin()
         outlook = self._outlook
         if max(arrives_s, outlook.ready_s) > by_s:
             return inf
@@ -80,6 +80,10 @@ class _Outlook:
         """Whose last token comes with which step, and what memory they hold: a heap, once it is wanted."""
         self._new: list[tuple[float, int]] = []
         """The same of those that are admitted here, until then."""
+
+    def begin(self) -> _Outlook:
+        """Take in who is being computed and who waits."""
+        engine = self._engine
         chunks = engine.chunks()
         if chunks:
             self._at_s, self._step = engine.due_s, 1.0
@@ -89,11 +93,11 @@ class _Outlook:
                 self._joins(one.left, one.target)
         for one in engine.queue():
             self.admit(one, engine.due_s)
+        return self
 
     def copy(self) -> _Outlook:
         """The same, to go on from."""
-        other = _Outlook.__new__(_Outlook)
-        other._engine = self._engine
+        other = _Outlook(self._engine)
         other._free_slots = self._free_slots
         other._free_tokens = self._free_tokens
         other._decoders = self._decoders
