@@ -6,7 +6,8 @@ a stale binary can never shadow an edited file. Run gslb from there by putting D
 
 What compiled code does not do as Python does (mypyc 2.4), so that the hot rooms must not contain it: a slice of
 bytes whose start lies behind its end raises SystemError instead of being empty; a call in the bounds of a slice
-may run twice; a compiled dataclass must not be handed to orjson; an attribute `_real` is a keyword to GCC.
+may run twice; a generator expression is a list, so it must end; a compiled dataclass must not be handed to orjson,
+and a frozen one is unpickled by its `__reduce__` only; an attribute `_real` is a keyword to GCC.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 HOT_ROOMS = (
     "types", "counters", "policy/quota", "policy/rate",
     "wire/body_budget", "wire/chunks", "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths",
-    "wire/prefix", "wire/rate_fields", "wire/request_reader", "wire/retry_after", "wire/sse", "wire/websocket",
+    "wire/prefix", "wire/rate_fields", "wire/request_reader", "wire/retry_after", "wire/sse", "wire/vllm_metrics",
+    "wire/websocket",
     "routing/affinity", "routing/ejection", "routing/fences", "routing/health", "routing/hit_rate", "routing/hold",
     "routing/learn", "routing/load", "routing/policies", "routing/predict", "routing/prefix_index",
     "routing/priorities", "routing/progress", "routing/refusal", "routing/rendezvous", "routing/retry_budget",
@@ -32,9 +34,10 @@ HOT_ROOMS = (
     "proxy/exchange", "proxy/failure", "proxy/first_endpoint", "proxy/generation", "proxy/hedge", "proxy/holding",
     "proxy/listener", "proxy/next_endpoint", "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record",
     "proxy/relay", "proxy/tunnel", "proxy/upstream",
+    "observe/fetch", "observe/rhythm", "observe/watch",
 )  # fmt: skip
-"""What one request passes from its first byte to its record. They call each other directly only when compiled
-together."""
+"""What one request passes from its first byte to its record, and the probes and scrapes that go on meanwhile. They
+call each other directly only when compiled together."""
 
 SIMULATED_ROOMS = (
     "sim/agenda", "sim/arrivals", "sim/clients", "sim/desk", "sim/edge", "sim/engine", "sim/faults",

@@ -110,7 +110,7 @@ class Crowd:
         steps: Iterable[float] = ()
         if self._day is not None:
             step_s = self._day.length_s / _STEPS_A_DAY
-            steps = (start_s + n * step_s for n in count(1))
+            steps = _every(step_s, start_s)
         last_s = start_s
         for at_s in merge(bounds, steps):
             if at_s >= end_s:
@@ -171,3 +171,9 @@ def point_of(number: int, salt: int) -> float:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
     return (z ^ (z >> 31)) / 2**64
+
+
+def _every(step_s: float, after_s: float) -> Iterator[float]:
+    """`after_s` plus one step, two steps, and so on without end (compiled, an expression would want to end)."""
+    for n in count(1):
+        yield after_s + n * step_s

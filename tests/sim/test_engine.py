@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gslb.native import is_native
 from gslb.routing.profiles import PROFILES, Profile
 from gslb.sim.engine import Engine
 from gslb.sim.sequence import Sequence
@@ -17,6 +18,8 @@ from gslb.sim.setting import EngineSpec
 from tests.sim.naive_engine import Job, play
 
 PLAIN = Profile(10.0, 0.5, 0.0, 0.1, 0.2, prefill_step_ms=5.0)
+
+pytestmark = pytest.mark.skipif(is_native(), reason="a compiled class is not inherited from by one that is not")
 
 
 def spec(**members: object) -> EngineSpec:
