@@ -22,7 +22,7 @@ from gslb.routing.refusal import Refusal
 from gslb.routing.router import Decision, Router
 from gslb.routing.rules import RoutingRules
 from gslb.routing.view import FleetView
-from gslb.sim.codec import Unreadable
+from gslb.sim.codec import CARRIED, Unreadable
 from gslb.sim.parity import DECIDING, replay
 from gslb.sim.recording import Recording
 from gslb.types import Facts, ForcedState, LoadSample, Place
@@ -320,3 +320,9 @@ def test_the_command_says_how_many_were_equal(tmp_path: Path) -> None:
     result = CliRunner().invoke(replay_command, [str(file)])
     assert result.exit_code == 1
     assert "decisions.jsonl: line 1: this is no recording of gslb" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["EndpointView", "Snapshot", "Facts", "Endpoint", "LoadSample", "Decision"])
+def test_what_the_cores_calls_take_and_give_can_be_recorded(kind: str) -> None:
+    """A class that moves to another room must be carried from there: some are in a call once a second only."""
+    assert kind in CARRIED
