@@ -32,7 +32,8 @@ def build(scenario: str, policy: str, requests: int) -> Setting:
     begun: list[float] = []
     sample.play(lambda share: begun.append(share) or len(begun) < 10)  # type: ignore[func-returns-value]
     per_s = sum(moment.offered for moment in sample.score.timeline) / len(begun)
-    return replace(setting, rules=rules_for(checked, policy), duration_s=max(20.0, round(requests / per_s)))
+    scenario = checked.scenario.model_copy(update={"duration": max(20.0, round(requests / per_s))})
+    return replace(setting_of(replace(checked, scenario=scenario)), rules=rules_for(checked, policy))
 
 
 def measure(setting: Setting, policy: str) -> dict[str, float]:
