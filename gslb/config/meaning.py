@@ -205,9 +205,9 @@ def _order(report: Report) -> None:
 def _profiles(report: Report) -> None:
     for path, name in report.source.texts("regions", "*", "endpoints", "*", "profile"):
         if name not in PROFILES:
-            known = ", ".join(sorted(PROFILES))
-            hint = suggestion(name, PROFILES)
-            report.add(path, f"there is no profile {name[:80]!r}{hint}; known: {known}")
+            hint = suggestion(name, PROFILES)  # tells the known ones itself where none is near
+            others = f" (known: {', '.join(sorted(PROFILES))})" if hint.endswith("?") else ""
+            report.add(path, f"there is no profile {name[:80]!r}{hint}{others}")
 
 
 def _listeners(report: Report) -> None:

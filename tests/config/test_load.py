@@ -376,3 +376,6 @@ def test_an_unknown_profile_is_told_with_the_known_ones() -> None:
     assert problem.startswith("f:2:")
     assert "did you mean 'a100-70b-tp8'" in problem
     assert "h100-70b-tp8" in problem
+    assert problem.count("h100-70b-tp8") == 1
+    problem = only_problem_of(REGIONS.replace(':9001"', ':9001", profile: zzz'))
+    assert problem.count("h100-70b-tp8") == 1, "told once, near one or not"
