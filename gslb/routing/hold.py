@@ -13,8 +13,8 @@ not keep, and it costs nothing when its client leaves. The order:
    served differs by no more than one request's cost of each. The account is one per tenant, over all groups (as in
    start-time fair queueing, Goyal 1996); deficit round robin's ring per queue would give a tenant a share in each
    group. Who had nothing waiting starts level with who is served now: idling saves up nothing.
-4. Within a tenant the earliest due first (equal budgets: in order of arrival); without budget it is due when it
-   gives up waiting.
+4. Within a tenant the one whose budget ends first (equal budgets: in order of arrival); without budget its time
+   ends when it gives up waiting.
 
 Groups: `Router.group_of`. One that finds no room closes its group for the rest of a release and no other, so that
 a full model or region blocks nobody else, and a release costs a routing decision per placed request and one more
@@ -35,7 +35,7 @@ from typing import Final
 
 from gslb.routing.refusal import NoRoom, Refusal, refuse_hopeless, refuse_waiting
 from gslb.routing.router import Decision
-from gslb.routing.waiting import Account, Drain, Group, Held, Line, is_due
+from gslb.routing.waiting import Account, Drain, Group, Held, Line, by_order
 from gslb.types import Facts
 
 __all__ = ["REQUEST_COST", "Held", "HoldQueue", "HoldRules"]
@@ -113,11 +113,7 @@ class HoldQueue:
         tenant that has at least two more waiting. `overdue` then tells who had to go.
         """
         rules = self.rules
-        gives_up_s = min(now_s + rules.max_wait_s, until_s)
-        held = Held(
-            facts, group, cookie, no_room, no_room.least_ms * (1.0 + rules.doubt), now_s, gives_up_s, self._number,
-            facts.prompt_tokens + REQUEST_COST,
-        )  # fmt: skip
+        held = self._made(facts, group, cookie, now_s, no_room, until_s)
         if rules.refuses_late and held.due_s < inf:
             wait_s = self._wait_s(held, now_s)
             if now_s + wait_s > held.due_s:
@@ -132,6 +128,16 @@ class HoldQueue:
         self._put(held, now_s)
         return held
 
+    def _made(
+        self, facts: Facts, group: Hashable, cookie: object, now_s: float, no_room: NoRoom, until_s: float
+    ) -> Held:
+        """The request as it would stand here."""
+        rules = self.rules
+        return Held(
+            facts, group, cookie, no_room, no_room.least_ms * (1.0 + rules.doubt), now_s,
+            min(now_s + rules.max_wait_s, until_s), self._number, facts.prompt_tokens + REQUEST_COST,
+        )  # fmt: skip
+
     def _to_displace(self, newcomer: Held, now_s: float) -> Held | None:
         """Who goes for `newcomer` when the queue is full: of the lowest class one that is late, or else the last
         of the tenant with most; None when that would be no better."""
@@ -142,19 +148,19 @@ class HoldQueue:
         if not newcomer.is_late:
             late = [last for ranked in classes if (last := ranked.last_late(now_s, self._had)) is not None]
             if late:
-                return max(late, key=is_due)
+                return max(late, key=by_order)
         tenants = self._waiting[lowest]
         tenant, count = tenants.most_common(1)[0]
-        if newcomer.priority == lowest and count < tenants[newcomer.facts.tenant] + 2:
+        if newcomer.priority == lowest and count < tenants[newcomer.tenant] + 2:
             return None
         lanes = [
             lane for ranked in classes for band in ranked.bands if (lane := band.lanes.get(tenant)) is not None
         ]
-        return max((last for lane in lanes if (last := lane.last()) is not None), key=is_due)
+        return max((last for lane in lanes if (last := lane.last()) is not None), key=by_order)
 
     def _put(self, held: Held, now_s: float) -> None:
         rules = self.rules
-        tenant = held.facts.tenant
+        tenant = held.tenant
         if not any(tenant in tenants for tenants in self._waiting.values()):
             self._had[tenant] = (self._cost_had(tenant), held.number)
         group = self._groups.get(held.group)
@@ -188,9 +194,9 @@ class HoldQueue:
                 continue
             if isinstance(choice, Decision):
                 self._drain(held.group, now_s).observe(now_s, placed=1)
-                cost, since = self._had[held.facts.tenant]
+                cost, since = self._had[held.tenant]
                 self._level = max(self._level, cost)
-                self._had[held.facts.tenant] = (cost + held.cost, since)
+                self._had[held.tenant] = (cost + held.cost, since)
             self.remove(held)
             yield held, choice
 
@@ -237,7 +243,7 @@ class HoldQueue:
         return min(heads, key=self._rank) if len(heads) > 1 else heads[0] if heads else None
 
     def _rank(self, held: Held) -> tuple[int, bool, Account, float, int]:
-        return -held.priority, held.is_late, self._had[held.facts.tenant], held.order_s, held.number
+        return -held.priority, held.is_late, self._had[held.tenant], held.order_s, held.number
 
     def _cost_had(self, tenant: str) -> float:
         """What `tenant` has had, as far as it counts for what comes now."""
@@ -262,13 +268,13 @@ class HoldQueue:
         tenants = self._waiting.get(held.priority)
         if tenants is None:
             tenants = self._waiting[held.priority] = Counter()
-        tenants[held.facts.tenant] += 1
+        tenants[held.tenant] += 1
 
     def _count_out(self, held: Held) -> None:
         tenants = self._waiting[held.priority]
-        tenants[held.facts.tenant] -= 1
-        if not tenants[held.facts.tenant]:
-            del tenants[held.facts.tenant]
+        tenants[held.tenant] -= 1
+        if not tenants[held.tenant]:
+            del tenants[held.tenant]
             if not tenants:
                 del self._waiting[held.priority]
 
@@ -287,7 +293,7 @@ class HoldQueue:
         group = self._groups.get(held.group)
         if group is not None:
             drain.observe(now_s)
-            priority, tenant = held.facts.priority, held.facts.tenant
+            priority, tenant = held.facts.priority, held.tenant
             ahead = sum(ranked.count for one, ranked in group.classes.items() if one > priority)
             if (ranked := group.classes.get(priority)) is not None:
                 order_s = held.order_s - held.arrived_s + now_s

@@ -32,13 +32,18 @@ class Held:
 
     `cookie` is the holder's own. `needs_ms` is what its first token takes once it is placed, with some doubt,
     `due_s` the last moment at which that still makes the budget (inf without one), `gives_up_s` when it is refused
-    whatever happens, `priority` the class it stands in now (ageing raises it), `cost` what its being served counts
-    for its tenant. `ends_s` and `ages_s` are the queue's: when it is refused, when it rises.
+    whatever happens, `tenant` whose turn it takes, `priority` the class it stands in now (ageing raises it), `cost`
+    what its being served counts for its tenant. `order_s` is by what its tenant's requests go: when its budget ends,
+    or it gives up. `ends_s` and `ages_s` are the queue's: when it is refused, when it rises.
+
+    Not by `due_s`: who needs longest would go before those of the same budget who were there first and were told
+    that their wait fits. In overload each such newcomer makes one of them late (simulated at 1.1 x capacity, five
+    regions: .908 of the requests within their budget, and .926 in order of arrival).
     """
 
     __slots__ = (
         "ages_s", "arrived_s", "cookie", "cost", "due_s", "ends_s", "facts", "gives_up_s", "group", "is_late",
-        "is_waiting", "needs_ms", "no_room", "number", "priority",
+        "is_waiting", "needs_ms", "no_room", "number", "order_s", "priority", "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -61,10 +66,13 @@ class Held:
         self.arrived_s = self.ages_s = arrived_s
         self.gives_up_s = self.ends_s = gives_up_s
         self.due_s = inf
+        self.order_s = gives_up_s
         if facts.budget_ms is not None:
             self.due_s = arrived_s + (facts.budget_ms - needs_ms) / 1000
+            self.order_s = min(gives_up_s, arrived_s + facts.budget_ms / 1000)
         self.number = number
         self.cost = cost
+        self.tenant = facts.tenant
         self.priority = facts.priority
         self.is_late = self.due_s < arrived_s
         self.is_waiting = False
@@ -75,11 +83,6 @@ class Held:
         if budget_ms is None:
             return self.facts
         return replace(self.facts, budget_ms=max(0.0, budget_ms - (now_s - self.arrived_s) * 1000))
-
-    @property
-    def order_s(self) -> float:
-        """By what its tenant's requests are sorted: who has no budget is due when it gives up."""
-        return min(self.due_s, self.gives_up_s)
 
 
 class Line:
@@ -118,15 +121,15 @@ def _key(entry: tuple[float, int, Held]) -> float:
     return entry[0]
 
 
-def is_due(held: Held) -> tuple[float, int]:
-    """When `held` is due, as a key: equals in order of arrival."""
+def by_order(held: Held) -> tuple[float, int]:
+    """Its place among its tenant's, as a key: equals in order of arrival."""
     return held.order_s, held.number
 
 
 class Band:
     """Requests of one class of one group that all can, or all cannot, make their budget any more.
 
-    The tenant that has had least goes first, within it the request that is due first. `had` (by tenant) is handed
+    The tenant that has had least goes first, within it the request whose budget ends first. `had` (by tenant) is handed
     in, and only ever grows: a tenant's turn kept here may be too early, never too late.
     """
 
@@ -140,7 +143,7 @@ class Band:
 
     def add(self, held: Held, had: Mapping[str, Account]) -> None:
         """Let `held` wait here."""
-        tenant = held.facts.tenant
+        tenant = held.tenant
         lane = self.lanes.get(tenant)
         if lane is None:
             lane = self.lanes[tenant] = Line()
@@ -150,7 +153,7 @@ class Band:
 
     def remove(self, held: Held) -> None:
         """`held` waits here no more."""
-        self.lanes[held.facts.tenant].remove(held.order_s, held)
+        self.lanes[held.tenant].remove(held.order_s, held)
         self.count -= 1
 
     def first(self, had: Mapping[str, Account]) -> Held | None:
@@ -169,7 +172,7 @@ class Band:
         return None
 
     def ahead_of(self, tenant: str, order_s: float, had: Mapping[str, Account], mine: float) -> int:
-        """How many go before a request that comes now: those of its tenant that are due no later, and of every
+        """How many go before a request that comes now: those of its tenant whose budgets end no later, and of every
         other tenant about as many (equal costs taken), one more where it has had no more than `mine`."""
         lane = self.lanes.get(tenant)
         own = lane.count_up_to(order_s) if lane is not None else 0
@@ -216,7 +219,7 @@ class Class:
         """The last of those known to be late; None when none is."""
         self.first(now_s, had)
         lasts = [last for lane in self.late.lanes.values() if (last := lane.last()) is not None]
-        return max(lasts, key=is_due, default=None)
+        return max(lasts, key=by_order, default=None)
 
 
 class Group:

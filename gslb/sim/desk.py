@@ -10,7 +10,6 @@ from gslb.routing.hold import Held, HoldQueue
 from gslb.routing.router import Decision, NoRoom, Refusal, Router
 from gslb.routing.view import FleetView
 from gslb.sim.edge import Edge
-from gslb.sim.first_come import FirstCome
 from gslb.sim.journey import Attempt, Journey
 from gslb.types import Facts
 
@@ -38,7 +37,7 @@ class Desk:
         cost: DecisionCost,
         on_doubt: Callable[[str, float], None],
         affinity: Affinity | None,
-        queue: HoldQueue | FirstCome,
+        queue: HoldQueue,
         *,
         learns: bool = True,
         judges: bool = True,

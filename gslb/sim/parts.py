@@ -91,7 +91,7 @@ def fleet_of(setting: Setting) -> FleetView:
     return fleet
 
 
-def queue_of(setting: Setting) -> HoldQueue | FirstCome:
+def queue_of(setting: Setting) -> HoldQueue:
     """Where one edge holds requests."""
     return FirstCome(setting.hold) if "hold_order" in setting.without else HoldQueue(setting.hold)
 

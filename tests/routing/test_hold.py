@@ -73,14 +73,21 @@ class TestOrder:
         assert let_go(line, 3) == ["a", "b", "c"]
         assert len(line) == 1
 
-    def test_within_a_tenant_the_earliest_due_goes_first(self) -> None:
+    def test_within_a_tenant_the_one_whose_budget_ends_first(self) -> None:
         line = queue()
         hold(line, "long", budget_ms=9000)
         hold(line, "short", budget_ms=1000)
         hold(line, "later but as short", 0.5, budget_ms=600)
         assert let_go(line, 3, 0.5) == ["short", "later but as short", "long"]
 
-    def test_without_budget_it_is_due_when_it_gives_up(self) -> None:
+    def test_who_needs_longer_does_not_overtake_for_that(self) -> None:
+        """Those who were there first were told that their wait fits: each who goes before them makes one late."""
+        line = queue()
+        for number, needs_ms in enumerate((100.0, 700.0, 20.0, 500.0)):
+            line.add(facts(budget_ms=1000), "g", number, 0.01 * number, NoRoom("eu", needs_ms, 10.0))
+        assert let_go(line, 4, 0.1) == [0, 1, 2, 3]
+
+    def test_without_budget_its_time_ends_when_it_gives_up(self) -> None:
         line = queue(max_wait_s=30)
         patient = hold(line, "patient")
         hold(line, "has 20 s", 5.0, budget_ms=20_000)

@@ -252,7 +252,7 @@ def in_classes(setting: Setting) -> Setting:
 def held_by_class(setting: Setting) -> list[int]:
     """How many of each class wait at the edges at the end."""
     held: list[Any] = [held for desk in desks(at(setting, 15.0)) for held in desk._queue._ends._entries]
-    return [sum(entry[2].facts.priority == priority for entry in held) for priority in (0, 1)]
+    return [sum(entry[2].cookie.ask.priority == priority for entry in held) for priority in (0, 1)]
 
 
 def test_without_hold_order_classes_wait_alike() -> None:
