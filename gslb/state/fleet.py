@@ -78,9 +78,11 @@ class FollowingView(FleetView):
         return False
 
     def tell_counts(self) -> None:
-        """Tell what has been counted since the last call. Call once a second."""
-        for key, outcome in list(self._untold):
-            self._tell_counted(key, outcome)
+        """Tell what has been counted since the last call, all successes first: whether an endpoint that turns
+        most away may leave depends on whether others serve. Call once a second."""
+        for outcome in _COUNTED:
+            for key in [key for key, counted in self._untold if counted is outcome]:
+                self._tell_counted(key, outcome)
 
     def take_seen(self) -> dict[str, list[float]]:
         """What first tokens and answers have taught since the last call, by endpoint key: the supervisor's to

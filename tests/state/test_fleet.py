@@ -91,6 +91,24 @@ def test_successes_and_429s_of_a_well_endpoint_are_counted_and_told_once_a_secon
     assert len(told) == 6, "nothing new"
 
 
+def test_fc21_successes_of_all_are_told_before_any_429s() -> None:
+    """The 429s of one may come to a verdict, which asks whether the others serve: all that is heard by then."""
+    leading, following, told = pair()
+    for member in MEMBERS:
+        leading.probe_passed(member.key, 1.0)
+    leading.models_learnt(KEY, [{"id": MODEL}])
+    for number in range(20):
+        following.outcome("eu/1", Outcome.FULL, 10.0 + number / 100, "status 429")
+        following.outcome(KEY, Outcome.SUCCESS, 10.005 + number / 100)
+    following.tell_counts()
+    assert [(key, outcome, count) for key, outcome, _, _, count in told] == [
+        (KEY, Outcome.SUCCESS, 20), ("eu/1", Outcome.FULL, 20),
+    ]  # fmt: skip
+    for key, outcome, now_s, why, count in told:
+        leading.outcome(key, outcome, now_s, why, count)
+    assert find(leading.snapshot, "eu/1").state is State.EJECTED
+
+
 def test_a_failure_comes_after_all_that_went_before_it() -> None:
     leading, following, told = pair()
     leading.probe_passed(KEY, 1.0)
