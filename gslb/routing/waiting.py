@@ -32,9 +32,9 @@ class Held:
 
     `cookie` is the holder's own. `needs_ms` is what its first token takes once it is placed, with some doubt,
     `due_s` the last moment at which that still makes the budget (inf without one), `gives_up_s` when it is refused
-    whatever happens, `tenant` whose turn it takes, `priority` the class it stands in now (ageing raises it), `cost`
-    what its being served counts for its tenant. `order_s` is by what its tenant's requests go: when its budget ends,
-    or it gives up. `ends_s` and `ages_s` are the queue's: when it is refused, when it rises.
+    whatever happens, `tenant` whose turn it takes, `priority` the class it stands in now (ageing raises it),
+    `cost` what its being served counts for its tenant. `order_s` is by what its tenant's requests go: when its
+    budget ends, or it gives up. `ends_s` and `ages_s` are the queue's: when it is refused, when it rises.
 
     Not by `due_s`: who needs longest would go before those of the same budget who were there first and were told
     that their wait fits. In overload each such newcomer makes one of them late (simulated at 1.1 x capacity, five
@@ -129,8 +129,8 @@ def by_order(held: Held) -> tuple[float, int]:
 class Band:
     """Requests of one class of one group that all can, or all cannot, make their budget any more.
 
-    The tenant that has had least goes first, within it the request whose budget ends first. `had` (by tenant) is handed
-    in, and only ever grows: a tenant's turn kept here may be too early, never too late.
+    The tenant that has had least goes first, within it the request whose budget ends first. `had` (by tenant) is
+    handed in, and only ever grows: a tenant's turn kept here may be too early, never too late.
     """
 
     __slots__ = ("_turns", "count", "lanes")
@@ -172,8 +172,8 @@ class Band:
         return None
 
     def ahead_of(self, tenant: str, order_s: float, had: Mapping[str, Account], mine: float) -> int:
-        """How many go before a request that comes now: those of its tenant whose budgets end no later, and of every
-        other tenant about as many (equal costs taken), one more where it has had no more than `mine`."""
+        """How many go before a request that comes now: those of its tenant whose budgets end no later, and of
+        every other tenant about as many (equal costs taken), one more where it has had no more than `mine`."""
         lane = self.lanes.get(tenant)
         own = lane.count_up_to(order_s) if lane is not None else 0
         others = (

@@ -13,8 +13,8 @@ from gslb.types import Facts
 
 
 class FirstCome(HoldQueue):
-    """One line: bounds, groups and early refusal are the hold queue's; there are no classes, tenants have no turns,
-    and the late keep their place."""
+    """One line: bounds, groups and early refusal are the hold queue's; there are no classes, tenants have no
+    turns, and the late keep their place."""
 
     def must_wait(self, group: Hashable, _priority: int) -> bool:
         """True when others of `group` were there first."""
