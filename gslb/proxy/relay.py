@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gslb.errors import error_event
 from gslb.proxy import failure
 from gslb.proxy.deadlines import Deadlines
-from gslb.wire.chunks import LAST_CHUNK, chunk, chunk_payload
+from gslb.wire.chunks import LAST_CHUNK, chunk, chunks_payload
 from gslb.wire.http1 import ResponseHead
 from gslb.wire.paths import dialect_of
 from gslb.wire.sse import ends_between_events
@@ -73,9 +73,9 @@ class Relay:
         # The ring's clock is read once a tick: exact enough for a gap, and free.
         self.moved_at_s = self._clock.now_s
 
-    def write_chunk(self, framed: bytes, size: int) -> None:
+    def write_chunks(self, framed: bytes, size: int) -> None:
         """Write `size` more bytes of payload of a chunked answer, which came framed as `chunk` does it."""
-        self._note(framed, size)
+        self._note(framed if size <= _TAIL_BYTES else chunk(chunks_payload(framed)[-_TAIL_BYTES:]), size)
         self._write(framed)
         self.moved_at_s = self._clock.now_s
 
@@ -87,7 +87,7 @@ class Relay:
     def tail(self) -> bytes:
         """The end of the payload so far: its last four pieces (four names are the cheapest ring there is)."""
         pieces = (self._fourth, self._third, self._second, self._last)
-        return b"".join([chunk_payload(piece) if self.is_chunked else piece for piece in pieces if piece])
+        return b"".join([chunks_payload(piece) if self.is_chunked else piece for piece in pieces if piece])
 
     def ended_in_error(self) -> bool:
         """True when a whole stream told an error of the engine's in the end."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
-from gslb.wire.chunks import chunk_payload, whole_chunk_bytes
+from gslb.wire.chunks import chunks_payload, whole_chunks_bytes
 from gslb.wire.http1 import ResponseHead, finish_response_head, is_interim
 
 if TYPE_CHECKING:
@@ -145,13 +145,13 @@ class UpstreamConnection:
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_between_chunks and self._is_in_body and (size := whole_chunk_bytes(data)):
-            # One token, the commonest case: the parser stands where it stood.
+        if self._is_between_chunks and self._is_in_body and (size := whole_chunks_bytes(data)):
+            # One token or a few, the commonest case: the parser stands where it stood.
             relay = self._relay
             if relay is None:
-                self._sink(chunk_payload(data), False)
+                self._sink(chunks_payload(data), False)
             else:
-                relay.write_chunk(data, size)
+                relay.write_chunks(data, size)
             return
         fault: str | None = None
         if self._head is None and self._recognised(data):

@@ -19,29 +19,42 @@ def chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
-def whole_chunk_bytes(data: bytes) -> int:
-    """How many bytes of payload, when `data` is one chunk as `chunk` writes it and nothing else; 0 for all other
-    bytes, the last chunk, extensions, capital digits and leading zeros among them."""
+def whole_chunks_bytes(data: bytes) -> int:
+    """How many bytes of payload, when `data` is one or more chunks as `chunk` writes them and nothing else; 0 for
+    all other bytes, the last chunk, extensions, capital digits and leading zeros among them."""
     length = len(data)
-    if length < 6 or data[0] == _ZERO or data[length - 2] != _CR or data[length - 1] != _LF:
-        return 0
-    # Digit by digit: one pass for every token, and compiled the cheapest way by far.
-    size = end = 0
-    while end < _MOST_DIGITS:
-        digit = data[end]
-        if _ZERO <= digit <= _NINE:
-            size = size * 16 + digit - _ZERO
-        elif _A <= digit <= _F:
-            size = size * 16 + digit - _A + 10
-        else:
-            break
-        end += 1
-    if not end or size != length - end - 4 or data[end] != _CR or data[end + 1] != _LF:
-        return 0
-    return size
+    at = total = 0
+    while at < length:
+        # Digit by digit: one pass for every token, and compiled the cheapest way by far.
+        start = at
+        most = at + _MOST_DIGITS if at + _MOST_DIGITS < length else length
+        size = 0
+        while at < most:
+            digit = data[at]
+            if _ZERO <= digit <= _NINE:
+                size = size * 16 + digit - _ZERO
+            elif _A <= digit <= _F:
+                size = size * 16 + digit - _A + 10
+            else:
+                break
+            at += 1
+        end = at + size + 2
+        if at == start or data[start] == _ZERO or end + 2 > length:
+            return 0
+        if data[at] != _CR or data[at + 1] != _LF or data[end] != _CR or data[end + 1] != _LF:
+            return 0
+        total += size
+        at = end + 2
+    return total
 
 
-def chunk_payload(framed: bytes) -> bytes:
-    """What `chunk` was given to write `framed`."""
-    at = framed.find(b"\r\n") + 2
-    return framed[at:-2]
+def chunks_payload(framed: bytes) -> bytes:
+    """What is in `framed`, which is chunks as `chunk` writes them and nothing else."""
+    pieces = []
+    at = 0
+    while at < len(framed):
+        start = framed.index(b"\r\n", at) + 2
+        end = start + int(framed[at : start - 2], 16)
+        pieces.append(framed[start:end])
+        at = end + 2
+    return b"".join(pieces)

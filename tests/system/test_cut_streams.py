@@ -141,6 +141,30 @@ async def test_fc09_b_half_an_event_is_left_alone(dialect: str, edge: MakeEdge, 
     assert (await running.record())["outcome"] == "upstream_truncated"
 
 
+@pytest.mark.parametrize("half", [0, 9])
+async def test_fc09_what_came_in_one_read_is_looked_at_to_its_end(
+    half: int, edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    """Chunks that come together pass together: whether an event was whole is seen at the last of them."""
+    speech = DIALECTS["chat"]
+    together = [speech.content] * 40 + [speech.content[: len(speech.content) - half]]
+    sent = speech.content + b"".join(together)
+    begun, all_out = asyncio.Event(), asyncio.Event()
+    steps: list[Step] = [SSE_HEAD + chunk(speech.content), begun, b"".join(map(chunk, together)), all_out, "rst"]
+    running = await edge({"eu": [await upstream(steps)]})
+    client = await running.connect()
+    found = client.send(request(chat(stream=True)))
+    await until(lambda: bytes(found.body) == speech.content)
+    begun.set()
+    await until(lambda: bytes(found.body) == sent)
+    all_out.set()
+    await client.end()
+    told = bytes(found.body).removeprefix(sent)
+    assert (documents(told) == documents(speech.told)) if not half else not told
+    record = await running.record()
+    assert (record["outcome"], record["bytes_out"]) == ("upstream_truncated", len(sent))
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_fc21_an_engines_error_event_passes_and_counts_against_it(
     dialect: str, edge: MakeEdge, upstream: MakeUpstream
