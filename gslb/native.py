@@ -42,8 +42,8 @@ call each other directly only when compiled together."""
 
 SIMULATED_ROOMS = (
     "sim/agenda", "sim/arrivals", "sim/clients", "sim/desk", "sim/edge", "sim/engine", "sim/faults",
-    "sim/first_come", "sim/forecast", "sim/journey", "sim/lengths", "sim/links", "sim/oracle", "sim/parts",
-    "sim/prefix_cache", "sim/score", "sim/sequence", "sim/site", "sim/skywalker", "sim/watch", "sim/world",
+    "sim/first_come", "sim/forecast", "sim/journey", "sim/kv_memory", "sim/lengths", "sim/links", "sim/oracle",
+    "sim/parts", "sim/score", "sim/sequence", "sim/site", "sim/skywalker", "sim/watch", "sim/world",
 )  # fmt: skip
 """What a simulated request passes besides the router."""
 
