@@ -31,7 +31,7 @@ HOT_ROOMS = (
     "routing/slate", "routing/slots", "routing/snapshot", "routing/success_ratio", "routing/view",
     "routing/waiting",
     "state/fleet", "state/shared_memory",
-    "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
+    "proxy/access_log", "proxy/admission", "proxy/answer_head", "proxy/attempt", "proxy/client", "proxy/deadlines",
     "proxy/exchange", "proxy/failure", "proxy/first_endpoint", "proxy/generation", "proxy/hedge", "proxy/holding",
     "proxy/listener", "proxy/next_endpoint", "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record",
     "proxy/relay", "proxy/tunnel", "proxy/upstream",
