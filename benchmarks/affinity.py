@@ -70,7 +70,7 @@ def measure(endpoints: int, depth: int) -> dict[str, float]:
     for number, key in enumerate(keys):
         various.note(key, unknown.prefix_blocks[: 1 + number % depth])
     found["worst"] = us_per_call(lambda: various.cached_blocks(unknown.prefix_blocks))
-    options = [Option(view, 0.0, 0.0, 0.0, 0.0, True) for view in build_fleet(10).snapshot.endpoints]
+    options = [Option(view, 0.0, 0.0, 0.0, 0, True) for view in build_fleet(10).snapshot.endpoints]
     found["rendezvous"] = us_per_call(lambda: rendezvous(42, options))
     found["bytes per block"] = bytes_per_block(dice)
     return {what: round(figure, 2) for what, figure in found.items()}

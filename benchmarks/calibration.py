@@ -36,10 +36,13 @@ from benchmarks.claims import show, stop_on_sigterm, write_json
 from benchmarks.edge import helper
 from benchmarks.open_loop import (
     Question,
+    add_load_options,
     ask,
     body_of,
     capacity_per_s,
     ids_of,
+    lengths_of,
+    loads_of,
     model_of,
     open_loop,
     quantile,
@@ -50,7 +53,6 @@ from gslb.mock.settings import MockSettings
 from gslb.mock.vllm import MockVllm
 from gslb.routing.profiles import LONG_FROM_TOKENS, Profile
 from gslb.sim.engine import Engine
-from gslb.sim.lengths import Independent, Lognormal
 from gslb.sim.sequence import Sequence as EngineSequence
 from gslb.sim.setting import EngineSpec
 
@@ -243,8 +245,7 @@ def _advance(engine: Engine[_Asked], until_s: float) -> None:
 def compare(url: str, model: str, asked: argparse.Namespace) -> dict[str, Any]:
     """Fit, then both under each load. Raises BenchmarkError."""
     dice = Random(asked.seed)
-    prompts = Lognormal(asked.prompt, 1.4 * asked.prompt, asked.longest)
-    lengths = Independent(prompts, Lognormal(asked.output, 1.3 * asked.output, 400))
+    lengths = lengths_of(asked)
     found = uvloop.run(fit(url, model, asked))
     print(f"fitted: {found.profile}, outside {found.outside_ms:.1f} ms", file=sys.stderr, flush=True)
     capacity = uvloop.run(capacity_per_s([url], model, asked.slots, lengths, dice, as_ids=True))
@@ -254,7 +255,7 @@ def compare(url: str, model: str, asked: argparse.Namespace) -> dict[str, Any]:
         step_tokens=asked.step_tokens, has_prefix_cache=False,
     )  # fmt: skip
     compared: list[Compared] = []
-    for load in map(float, asked.loads.split(",")):
+    for load in loads_of(asked):
         arrivals = questions(load * capacity, asked.seconds, lengths, dice, as_ids=True)
         answers = uvloop.run(open_loop(url, model, arrivals))
         lost = [answer for answer in answers if not answer.token_s]
@@ -300,12 +301,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--upstream", metavar="URL", help="a vLLM server that runs already (default: a mock one)")
     parser.add_argument("--slots", type=int, default=8, help="its max_num_seqs")
     parser.add_argument("--step-tokens", type=int, default=2048, help="its max_num_batched_tokens")
-    parser.add_argument("--loads", default="0.5,0.8,1.0", metavar="A,B", help="shares of its capacity")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of arrivals, per load")
-    parser.add_argument("--prompt", type=float, default=500.0, metavar="TOKENS", help="median; mean 1.4 of it")
-    parser.add_argument("--output", type=float, default=40.0, metavar="TOKENS", help="median; mean 1.3 of it")
-    parser.add_argument("--longest", type=int, default=4096, metavar="TOKENS", help="prompt")
-    parser.add_argument("--seed", type=int, default=1)
+    add_load_options(parser, loads="0.5,0.8,1.0", seconds=30.0, prompt=500.0, longest=4096)
     parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
     parser.add_argument("--serve-mock", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()

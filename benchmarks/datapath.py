@@ -11,7 +11,6 @@ import platform
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ if not __package__:  # run by its path: the rest of the package is found from th
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measure import ENDPOINTS_PER_REGION, REGIONS, STEPS, Figures, Plan, bench, log_evidence, measure
-from benchmarks.processes import BenchmarkError, Neighbours
+from benchmarks.processes import BenchmarkError, Neighbours, run_directory
 from benchmarks.proxies import PEERS, PYTHON, Proxy, find_proxies, peers_dir, raise_file_limit
 from benchmarks.report import REFERENCE, as_json, tables, verdicts
 
@@ -110,12 +109,9 @@ def main(
     console = Console(stderr=json_path == "-")
     if REFERENCE in missing:
         console.print(_NO_NGINX.format(peers=peers_dir()), style="yellow", soft_wrap=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix="gslb-bench-") as run:
-            Path(run).chmod(0o755)  # workers that drop their rights read their configuration here
-            told = _measure_and_show(proxies, plan, rounds, Path(run), console)
-    except BenchmarkError as error:
-        raise click.ClickException(str(error)) from None
+    with run_directory() as run:
+        run.chmod(0o755)  # workers that drop their rights read their configuration here
+        told = _measure_and_show(proxies, plan, rounds, run, console)
     if json_path == "-":
         click.echo(json.dumps(told, indent=2))
     elif json_path is not None:

@@ -77,6 +77,7 @@ def occupy(view: FleetView, region: str | None, share: float, pending_share: flo
         if region is None or one.endpoint.region.name == region:
             for _ in range(round(share * SLOTS)):
                 ticket = one.own.open_ticket(dice.randrange(100, 2000))
+                assert ticket is not None  # without a capacity there is always a place
                 if dice.random() >= pending_share:
                     ticket.first_token()
 

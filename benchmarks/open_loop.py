@@ -5,6 +5,7 @@ Prompts are noise that no dice repeat, so nothing of them is cached anywhere, no
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import json
@@ -19,10 +20,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.processes import BenchmarkError
-from gslb.sim.lengths import Lengths
+from gslb.sim.lengths import Independent, Lengths, Lognormal
 
 PATH = "/v1/completions"
 _LIMIT_S = 180.0
+_PROMPT_MEAN, _OUTPUT_MEAN = 1.4, 1.3
+"""Mean lengths, in medians."""
+_LONGEST_OUTPUT = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +185,30 @@ def quantile(values: Sequence[float], share: float) -> float:
     if not values:
         raise ValueError("no values: there is no quantile of nothing")
     return sorted(values)[round(share * (len(values) - 1))]
+
+
+# --- what a command is told of it -----------------------------------------------------------------
+
+
+def add_load_options(
+    parser: argparse.ArgumentParser, *, loads: str, seconds: float, prompt: float, longest: int
+) -> None:
+    """The options that say what is offered, with these defaults: `loads_of` and `lengths_of` read them."""
+    parser.add_argument("--loads", default=loads, metavar="A,B", help="shares of capacity")
+    parser.add_argument("--seconds", type=float, default=seconds, help="measured, per load")
+    for name, median, mean in (("--prompt", prompt, _PROMPT_MEAN), ("--output", 40.0, _OUTPUT_MEAN)):
+        told = f"median; the mean is {mean} times it"
+        parser.add_argument(name, type=float, default=median, metavar="TOKENS", help=told)
+    parser.add_argument("--longest", type=int, default=longest, metavar="TOKENS", help="prompt")
+    parser.add_argument("--seed", type=int, default=1)
+
+
+def loads_of(asked: argparse.Namespace) -> list[float]:
+    """Shares of capacity to offer, one after the other."""
+    return [float(load) for load in asked.loads.split(",")]
+
+
+def lengths_of(asked: argparse.Namespace) -> Independent:
+    """Lognormal lengths as the options say."""
+    prompts = Lognormal(asked.prompt, _PROMPT_MEAN * asked.prompt, asked.longest)
+    return Independent(prompts, Lognormal(asked.output, _OUTPUT_MEAN * asked.output, _LONGEST_OUTPUT))

@@ -31,11 +31,22 @@ from rich.table import Table
 
 from benchmarks.claims import Claim, at_most, exit_code, show, stop_on_sigterm, write_json
 from benchmarks.edge import REGIONS, edge_cores, helper, running_edge
-from benchmarks.open_loop import Question, body_of, capacity_per_s, model_of, open_loop, quantile, questions
+from benchmarks.open_loop import (
+    Question,
+    add_load_options,
+    body_of,
+    capacity_per_s,
+    lengths_of,
+    loads_of,
+    model_of,
+    open_loop,
+    quantile,
+    questions,
+)
 from benchmarks.processes import BenchmarkError, Neighbours, Talker, free_port
 from gslb.mock.settings import MockSettings
 from gslb.mock.vllm import MockVllm
-from gslb.sim.lengths import Independent, Lognormal
+from gslb.sim.lengths import Lengths
 
 HOME, AWAY = "eu", "us"
 _WAN_MS = {HOME: 3.0, AWAY: 92.0}
@@ -135,7 +146,7 @@ class Plan:
     loads: Sequence[float]
     seconds: float
     warm_up_s: float
-    lengths: Independent
+    lengths: Lengths
     slots: int
     seed: int
     tells_slots: bool
@@ -221,17 +232,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--upstream", action="append", metavar="URL", help="a server that runs already; repeat")
     parser.add_argument("--slots", type=int, default=16, help="of each server (mocks get so many)")
-    parser.add_argument("--loads", default="0.5,0.8,1.1", metavar="A,B", help="shares of capacity")
-    parser.add_argument("--seconds", type=float, default=45.0, help="measured, per load")
-    parser.add_argument("--warm-up", type=float, default=20.0, metavar="S", help="before that, per load")
-    parser.add_argument(
-        "--prompt", type=float, default=600.0, metavar="TOKENS", help="median; the mean is 1.4 times it"
-    )
-    parser.add_argument(
-        "--output", type=float, default=40.0, metavar="TOKENS", help="median; the mean is 1.3 times it"
-    )
-    parser.add_argument("--longest", type=int, default=6000, metavar="TOKENS", help="prompt")
-    parser.add_argument("--seed", type=int, default=1)
+    add_load_options(parser, loads="0.5,0.8,1.1", seconds=45.0, prompt=600.0, longest=6000)
+    parser.add_argument("--warm-up", type=float, default=20.0, metavar="S", help="before those, per load")
     parser.add_argument("--tell-slots", action="store_true", help="put them into the configuration as `capacity`")
     parser.add_argument("--keep-log", type=Path, metavar="FILE", help="put gslb's access log there")
     parser.add_argument("--json", metavar="FILE", help="all figures; - for standard output")
@@ -246,14 +248,10 @@ def main() -> int:
         uvloop.run(_serve_mocks(asked.slots))
         return 0
     stop_on_sigterm()
-    lengths = Independent(
-        Lognormal(asked.prompt, 1.4 * asked.prompt, asked.longest),
-        Lognormal(asked.output, 1.3 * asked.output, 400),
-    )
-    loads = [float(load) for load in asked.loads.split(",")]
     plan = Plan(
-        loads, asked.seconds, asked.warm_up, lengths, asked.slots, asked.seed, asked.tell_slots, asked.keep_log
-    )
+        loads_of(asked), asked.seconds, asked.warm_up, lengths_of(asked), asked.slots, asked.seed,
+        asked.tell_slots, asked.keep_log,
+    )  # fmt: skip
     neighbours = Neighbours()
     try:
         found = _against_running(asked.upstream, plan) if asked.upstream else _against_mocks(plan)

@@ -9,11 +9,14 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import click
 
 _PROC = Path("/proc")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -23,6 +26,16 @@ _STOP_S = 5.0
 
 class BenchmarkError(Exception):
     """The measurement cannot go on; the message says what to do."""
+
+
+@contextmanager
+def run_directory() -> Iterator[Path]:
+    """A directory for the files of a command's run. A BenchmarkError that ends the run ends the command."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="gslb-bench-") as directory:
+            yield Path(directory)
+    except BenchmarkError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def cores() -> tuple[set[int], set[int]]:

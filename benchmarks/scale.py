@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from rich.console import Console
 from benchmarks.claims import Claim, at_most, exit_code, none_of, show, stop_on_sigterm, write_json
 from benchmarks.delays import Delays, merged
 from benchmarks.edge import RunningEdge, edge_config, edge_cores, helper, running_edge
-from benchmarks.processes import BenchmarkError, Neighbours, Talker, cpu_ns, rss_bytes, tree
+from benchmarks.processes import BenchmarkError, Neighbours, Talker, cpu_ns, rss_bytes, run_directory, tree
 from benchmarks.proxies import KEY, raise_file_limit
 
 _ENDPOINTS = 12
@@ -337,11 +336,8 @@ def main(json_path: str | None, **options: Any) -> None:
         )
     console = Console(stderr=json_path == "-")
     neighbours = Neighbours()
-    try:
-        with tempfile.TemporaryDirectory(prefix="gslb-scale-") as run:
-            found, direct, through = run_scale(plan, Path(run))
-    except BenchmarkError as error:
-        raise click.ClickException(str(error)) from None
+    with run_directory() as run:
+        found, direct, through = run_scale(plan, run)
     claims, others = claims_of(plan, found), neighbours.share()
     show(console, f"{plan.streams:,} streams", _figures(plan, found, direct, through, others), claims)
     if found.first_error:

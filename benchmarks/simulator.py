@@ -23,17 +23,26 @@ from gslb.sim.setting import Setting
 from gslb.sim.world import World
 from gslb.simulate.setting import rules_for, setting_of
 
+_SAMPLE_S = 10
+"""Simulated seconds that tell how many requests come in one."""
+
 
 def build(scenario: str, policy: str, requests: int) -> Setting:
     """The scenario under a policy, as long as it takes."""
     checked = load_scenario(shipped_scenarios()[scenario], os.environ)
     setting = setting_of(checked)
     sample = World(setting, policy, 1, lambda: 0.0)
-    begun: list[float] = []
-    sample.play(lambda share: begun.append(share) or len(begun) < 10)  # type: ignore[func-returns-value]
-    per_s = sum(moment.offered for moment in sample.score.timeline) / len(begun)
-    scenario = checked.scenario.model_copy(update={"duration": max(20.0, round(requests / per_s))})
-    return replace(setting_of(replace(checked, scenario=scenario)), rules=rules_for(checked, policy))
+    seconds = 0
+
+    def go_on(_share: float) -> bool:
+        nonlocal seconds
+        seconds += 1
+        return seconds < _SAMPLE_S
+
+    sample.play(go_on)
+    per_s = sum(moment.offered for moment in sample.score.timeline) / seconds
+    longer = checked.scenario.model_copy(update={"duration": max(20.0, round(requests / per_s))})
+    return replace(setting_of(replace(checked, scenario=longer)), rules=rules_for(checked, policy))
 
 
 def measure(setting: Setting, policy: str) -> dict[str, float]:

@@ -9,7 +9,6 @@ import csv
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.claims import Claim, exit_code, none_of, show, stop_on_sigterm, write_json
 from benchmarks.edge import RunningEdge, edge_config, edge_cores, helper, running_edge
-from benchmarks.processes import BenchmarkError, Neighbours, Talker, rss_bytes, running
+from benchmarks.processes import BenchmarkError, Neighbours, Talker, rss_bytes, run_directory, running
 from benchmarks.proxies import raise_file_limit
 from benchmarks.steady import Asked, SteadyClient, p50_p99_ms
 
@@ -253,11 +252,8 @@ def main(modes: tuple[str, ...], json_path: str | None, **options: Any) -> None:
     plan = Plan(**options)
     console = Console(stderr=json_path == "-")
     neighbours = Neighbours()
-    try:
-        with tempfile.TemporaryDirectory(prefix="gslb-slow-") as run:
-            attacks = run_attacks(program, modes or tuple(MODES), plan, Path(run))
-    except BenchmarkError as error:
-        raise click.ClickException(str(error)) from None
+    with run_directory() as run:
+        attacks = run_attacks(program, modes or tuple(MODES), plan, run)
     claims, others = claims_of(attacks), neighbours.share()
     console.print(_table(attacks))
     rss_mb = max(attack.most_rss for attack in attacks) / 1e6

@@ -9,7 +9,6 @@ import copy
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.claims import Claim, at_most, exit_code, none_of, show, stop_on_sigterm, write_json
 from benchmarks.edge import Counts, RunningEdge, edge_config, edge_cores, helper, running_edge
-from benchmarks.processes import BenchmarkError, Neighbours, Talker
+from benchmarks.processes import BenchmarkError, Neighbours, Talker, run_directory
 from benchmarks.proxies import KEY, raise_file_limit
 from benchmarks.soak_clients import KINDS
 from benchmarks.soak_faults import Incident, Window, is_explained, refusing
@@ -276,11 +275,8 @@ def main(json_path: str | None, **options: Any) -> None:
     plan = Plan(**options)
     console = Console(stderr=json_path == "-")
     neighbours = Neighbours()
-    try:
-        with tempfile.TemporaryDirectory(prefix="gslb-soak-") as run:
-            story, before, after, sampler, logged = run_soak(plan, Path(run))
-    except BenchmarkError as error:
-        raise click.ClickException(str(error)) from None
+    with run_directory() as run:
+        story, before, after, sampler, logged = run_soak(plan, run)
     claims = claims_of(story, before, after, sampler, logged)
     others = neighbours.share()
     show(console, f"soak, {plan.minutes:g} minutes", _figures(story, sampler, logged, others), claims)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ if not __package__:  # run by its path: the rest of the package is found from th
 
 from benchmarks.load import CLIENT_ADDRESSES, request_bytes
 from benchmarks.measure import ENDPOINTS_PER_REGION, REGIONS
-from benchmarks.processes import BenchmarkError, Talker, cores, cpu_ns, rss_bytes, running, wait_until_served
+from benchmarks.processes import Talker, cores, cpu_ns, rss_bytes, run_directory, running, wait_until_served
 from benchmarks.proxies import KEY, PYTHON, gslb, raise_file_limit
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -76,23 +75,19 @@ def main(counts: tuple[int, ...], requests: int, loads: int, as_json: bool) -> N
     console = Console(stderr=as_json)
     figures = []
     machine = set().union(*cores())
-    try:
-        with tempfile.TemporaryDirectory(prefix="gslb-bench-") as directory, ExitStack() as helpers:
-            run = Path(directory)
-            log = run / "helpers.log"
+    with run_directory() as run, ExitStack() as helpers:
+        log = run / "helpers.log"
 
-            def helper(module: str, *arguments: str) -> Talker:
-                command = [PYTHON, "-m", f"benchmarks.{module}", *arguments]
-                started = running(command, on_cores=machine, log=log, directory=_ROOT, talks=True)
-                return Talker(helpers.enter_context(started), log)
+        def helper(module: str, *arguments: str) -> Talker:
+            command = [PYTHON, "-m", f"benchmarks.{module}", *arguments]
+            started = running(command, on_cores=machine, log=log, directory=_ROOT, talks=True)
+            return Talker(helpers.enter_context(started), log)
 
-            upstreams = helper("upstream", str(REGIONS * ENDPOINTS_PER_REGION)).hear()
-            askers = [helper("load") for _ in range(loads)]
-            with Progress(console=Console(stderr=True), transient=True) as progress:
-                for count in progress.track(counts, description="measuring"):
-                    figures.append(measure(count, upstreams, askers, requests, run / f"gslb-{count}"))  # noqa: PERF401
-    except BenchmarkError as error:
-        raise click.ClickException(str(error)) from None
+        upstreams = helper("upstream", str(REGIONS * ENDPOINTS_PER_REGION)).hear()
+        askers = [helper("load") for _ in range(loads)]
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            for count in progress.track(counts, description="measuring"):
+                figures.append(measure(count, upstreams, askers, requests, run / f"gslb-{count}"))  # noqa: PERF401
     if as_json:
         click.echo(json.dumps(figures, indent=2))
     else:

@@ -10,8 +10,9 @@ from typing import Any
 from gslb.config.settings import Settings
 from gslb.geo.addresses import parse_address
 from gslb.proxy.generation import routing_rules
+from gslb.routing.explanation import one_line
 from gslb.routing.health import HealthMarks
-from gslb.routing.router import Router, one_line
+from gslb.routing.router import Router
 from gslb.routing.snapshot import Snapshot
 from gslb.routing.view import FleetView
 from gslb.types import Endpoint, Facts, LoadSample

@@ -24,13 +24,14 @@ HOT_ROOMS = (
     "wire/body_budget", "wire/chunks", "wire/http1", "wire/known_answer", "wire/openai", "wire/orca", "wire/paths",
     "wire/prefix", "wire/rate_fields", "wire/request_reader", "wire/retry_after", "wire/sse", "wire/vllm_metrics",
     "wire/websocket",
-    "routing/affinity", "routing/ejection", "routing/fences", "routing/health", "routing/hit_rate", "routing/hold",
-    "routing/learn", "routing/load", "routing/policies", "routing/predict", "routing/prefix_index",
-    "routing/priorities", "routing/progress", "routing/refusal", "routing/rendezvous", "routing/retry_budget",
-    "routing/router", "routing/rules", "routing/sessions", "routing/slate", "routing/slots",
-    "routing/snapshot", "routing/success_ratio", "routing/view", "routing/waiting",
+    "routing/affinity", "routing/candidates", "routing/ejection", "routing/explanation", "routing/fences",
+    "routing/health", "routing/hit_rate", "routing/hold", "routing/learn", "routing/load", "routing/policies",
+    "routing/predict", "routing/prefix_index", "routing/priorities", "routing/progress", "routing/refusal",
+    "routing/rendezvous", "routing/retry_budget", "routing/router", "routing/rules", "routing/sessions",
+    "routing/slate", "routing/slots", "routing/snapshot", "routing/success_ratio", "routing/view",
+    "routing/waiting",
     "state/fleet", "state/shared_memory",
-    "proxy/access_log", "proxy/admission", "proxy/attempt", "proxy/client", "proxy/deadlines",
+    "proxy/access_log", "proxy/admission", "proxy/answer_head", "proxy/attempt", "proxy/client", "proxy/deadlines",
     "proxy/exchange", "proxy/failure", "proxy/first_endpoint", "proxy/generation", "proxy/hedge", "proxy/holding",
     "proxy/listener", "proxy/next_endpoint", "proxy/outgoing", "proxy/pool", "proxy/realtime", "proxy/record",
     "proxy/relay", "proxy/tunnel", "proxy/upstream",
@@ -41,8 +42,8 @@ call each other directly only when compiled together."""
 
 SIMULATED_ROOMS = (
     "sim/agenda", "sim/arrivals", "sim/clients", "sim/desk", "sim/edge", "sim/engine", "sim/faults",
-    "sim/first_come", "sim/forecast", "sim/journey", "sim/lengths", "sim/links", "sim/oracle", "sim/parts",
-    "sim/prefix_cache", "sim/score", "sim/sequence", "sim/site", "sim/skywalker", "sim/watch", "sim/world",
+    "sim/first_come", "sim/forecast", "sim/journey", "sim/kv_memory", "sim/lengths", "sim/links", "sim/oracle",
+    "sim/parts", "sim/score", "sim/sequence", "sim/site", "sim/skywalker", "sim/watch", "sim/world",
 )  # fmt: skip
 """What a simulated request passes besides the router."""
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from gslb.errors import ApiError
 from gslb.proxy import failure
 from gslb.proxy.admission import Admitted, admit
+from gslb.proxy.answer_head import answer_head
 from gslb.proxy.attempt import Attempt
 from gslb.proxy.deadlines import NEVER_S
 from gslb.proxy.first_endpoint import MOST_LOST_RACES, Choice, choose_again, choose_for_newcomer
 from gslb.proxy.generation import Generation
-from gslb.proxy.hedge import Hedging, Race, race_for
+from gslb.proxy.hedge import Hedge
 from gslb.proxy.next_endpoint import after_failure, elsewhere
-from gslb.proxy.record import write_record
+from gslb.proxy.record import note_served, write_record
 from gslb.proxy.relay import Relay
 from gslb.proxy.tunnel import Tunnel
 from gslb.routing.health import Outcome
@@ -27,9 +28,8 @@ from gslb.routing.hold import Held
 from gslb.routing.refusal import NoRoom
 from gslb.routing.router import Decision, Refusal
 from gslb.types import Facts
-from gslb.wire.http1 import RequestHead, client_head, passed_lines
+from gslb.wire.http1 import RequestHead
 from gslb.wire.paths import model_id_of
-from gslb.wire.rate_fields import without_rate_fields
 
 if TYPE_CHECKING:
     from gslb.proxy.client import ClientConnection
@@ -39,12 +39,10 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_attempt", "_hedging", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_race",
-        "_tunnel", "_wake_at_s", "admitted", "attempts", "begun_s", "bytes_in", "bytes_out", "client",
-        "expected_cached", "explanation", "failures", "fence", "generation", "head", "held", "held_s", "home",
-        "predicted_ms",
-        "reason", "relay", "request_id", "served_endpoint", "served_region", "started_s", "status", "total_at_s",
-        "tried", "ttft_s",
+        "_attempt", "_hedge", "_held_bytes", "_is_done", "_is_paused", "_lost_races", "_tunnel", "admitted",
+        "attempts", "begun_s", "bytes_in", "bytes_out", "client", "expected_cached", "explanation", "failures",
+        "fence", "generation", "head", "held", "held_s", "home", "predicted_ms", "reason", "relay", "request_id",
+        "served_endpoint", "served_region", "started_s", "status", "total_at_s", "tried", "ttft_s",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, generation: Generation, head: RequestHead, now_s: float) -> None:
@@ -57,14 +55,13 @@ class Exchange:
         self.begun_s = perf_counter()
         self.admitted: Admitted | None = None
         self._held_bytes = 0
-        self.total_at_s = self._wake_at_s = NEVER_S
+        self.total_at_s = NEVER_S
         # its waiting for room
         self.held: Held | None = None
         self.held_s = 0.0
         # its attempts
         self._attempt: Attempt | None = None
-        self._race: Race | None = None
-        self._hedging: Hedging | None = None
+        self._hedge: Hedge | None = None
         self.attempts = 0
         self.tried: list[str] = []
         self.failures: list[failure.Failure] = []
@@ -114,13 +111,13 @@ class Exchange:
             self._answer(200, answer, [], "ok")
             return None
         if door.is_stopping and not door.hands_over:
-            raise _shutting_down()
+            raise failure.shutting_down()
         admitted.count_in(door.concurrency)
         admitted.charge(door.rates, door.counters, self.started_s)
         if generation.hedging is not None and admitted.facts.is_stream and not self.head.is_handshake:
-            self._hedging = generation.hedging
+            self._hedge = Hedge(generation.hedging)
         if generation.timeouts.total is not None:
-            self.total_at_s = self._wake_at_s = self.started_s + generation.timeouts.total
+            self.total_at_s = self.started_s + generation.timeouts.total
         return choose_for_newcomer(self, self.started_s)
 
     def _follow(self, choice: Choice) -> None:
@@ -144,6 +141,11 @@ class Exchange:
         if refusal is not None:
             self._follow(refusal)
 
+    def take_place(self, decision: Decision) -> Attempt | None:
+        """It is this request's turn: its attempt, not yet started; None when the endpoint has no place left."""
+        attempt = self._attempt = self.next_attempt(decision)
+        return attempt
+
     def released(self, choice: Decision | Refusal) -> None:
         """This request is held no more: it has got a place, or is refused."""
         if self._attempt is not None:
@@ -154,23 +156,18 @@ class Exchange:
     # --- attempts ----------------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> None:
-        attempt = self.take_place(decision)
+        attempt = self._attempt = self.next_attempt(decision)
         if attempt is None:
             self._decide_again(decision)
         else:
             self._start(attempt)
 
-    def take_place(self, decision: Decision) -> Attempt | None:
-        """The exchange's attempt from now on, not yet started; None when its endpoint has no place left."""
-        attempt = self._attempt = self.next_attempt(decision)
-        return attempt
-
     def _start(self, attempt: Attempt) -> None:
         now_s = self.client.now_s()
         if self.attempts == 1:
             self.generation.retry_budget.request(now_s)
-        if self._hedging is not None:
-            self._wake_at_s = min(self.total_at_s, now_s + self._hedging.after_s)
+        if self._hedge is not None:
+            self._hedge.attempt_begins(now_s)
         attempt.start(now_s)
 
     def next_attempt(self, decision: Decision) -> Attempt | None:
@@ -184,13 +181,6 @@ class Exchange:
         self.tried.append(attempt.key)
         return attempt
 
-    def _end_race(self, kept: Attempt | None) -> None:
-        """Whatever is not `kept` is aborted."""
-        race, self._race = self._race, None
-        if race is not None:
-            race.end(kept)
-            self._attempt = kept
-
     def _decide_again(self, lost: Decision) -> None:
         """Another worker took the last place at the endpoint of `lost` since that was decided."""
         self._lost_races += 1
@@ -198,11 +188,7 @@ class Exchange:
         if not self.failures:
             self._follow(choose_again(self, now_s, self._lost_races, lost.home))
             return
-        following = elsewhere(self, self.failures, now_s) if self._lost_races <= MOST_LOST_RACES else None
-        if following is not None:
-            self._try(following)
-        else:
-            self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
+        self._go_on(elsewhere(self, self.failures, now_s) if self._lost_races <= MOST_LOST_RACES else None)
 
     def attempt_failed(self, attempt: Attempt, fault: failure.Failure, *, may_stay: bool = False) -> bool:
         """An attempt failed before the commit point: go to the next endpoint, or tell the client.
@@ -211,12 +197,14 @@ class Exchange:
         """
         if self._attempt is None:
             return True
-        if self._race is not None:
-            kept = self._race.other(attempt)
+        hedge = self._hedge
+        other = None if hedge is None else hedge.other(attempt)
+        if hedge is not None and other is not None:
             attempt.close(fault.result, fault.outcome, fault.why)
             self.failures.append(fault)
-            self._end_race(kept)
-            self.arm(kept.due_s)
+            hedge.end(other)
+            self._attempt = other
+            self.arm(other.due_s)
             return True
         following = after_failure(self, fault)
         if following is None and may_stay:
@@ -224,11 +212,15 @@ class Exchange:
         self._attempt = None
         attempt.close(fault.result, fault.outcome, fault.why)
         self.failures.append(fault)
+        self._go_on(following)
+        return True
+
+    def _go_on(self, following: Decision | None) -> None:
+        """After failures: to the next endpoint; with None the client is told."""
         if following is not None:
             self._try(following)
         else:
             self.fail(failure.final_error(self.failures), failure.final_outcome(self.failures))
-        return True
 
     # --- the answer, from the attempt --------------------------------------------------------------
 
@@ -238,47 +230,30 @@ class Exchange:
 
     def commit(self, attempt: Attempt, held: bytes, is_complete: bool) -> None:
         """This attempt's answer is the answer: write its head and what was held of its body."""
-        race = self._race
-        if race is not None:
-            self._end_race(attempt)
-        self._wake_at_s = self.total_at_s
-        head = attempt.head
-        decision = attempt.decision
-        client = self.client
+        is_second = False
+        if self._hedge is not None:
+            is_second = self._hedge.end(attempt)
+            self._attempt = attempt
+        head, decision, client = attempt.head, attempt.decision, self.client
         assert head is not None
         self.status = head.status
-        self._note_served(attempt)
-        if race is not None and attempt is race.second and decision.region != decision.home:
+        note_served(self, attempt)
+        if is_second and decision.region != decision.home:
             self.reason = "hedge"
-        fields = self.own_fields(decision)
-        is_http10 = self.head.is_http10
-        if self.admitted is not None and self.admitted.rate_lines:
-            head.passed_lines = without_rate_fields(head.passed_lines or passed_lines(head))
-        head_bytes = client_head(head, fields, is_http10=is_http10, close=not client.keeps_alive(self.head))
+        head_bytes = answer_head(self, head, decision)
         clock = self.generation.door.deadlines
-        relay = self.relay = Relay(client, clock, head, head_bytes, is_http10, self._complete)
+        relay = self.relay = Relay(client, clock, head, head_bytes, self.head.is_http10, self._complete)
         self._drop_body()
         relay.write(held, is_complete)
         if not (self._is_done or self._is_paused):
             limit_s = attempt.first_token_limit_s
             self.arm(client.now_s() + self.generation.timeouts.between_bytes if limit_s is None else limit_s)
 
-    def own_fields(self, decision: Decision) -> bytes:
-        """The lines gslb adds to an endpoint's answer."""
-        fields = b"x-request-id: %b\r\nx-gslb-region: %b\r\nx-gslb-attempts: %d\r\n" % (
-            self.request_id, decision.region.encode(), self.attempts,
-        )  # fmt: skip
-        if self.admitted is not None:
-            fields += self.admitted.rate_lines
-        if self.explanation is not None:
-            fields += b"x-gslb-decision: %b\r\n" % self.explanation.encode("ascii")
-        return fields
-
     def begin_tunnel(self, attempt: Attempt, tunnel: Tunnel) -> None:
         """This attempt's 101 is the answer: from here on it is bytes both ways."""
         self._tunnel = tunnel
         self.status = 101
-        self._note_served(attempt)
+        note_served(self, attempt)
         self.first_content()
 
     def tunnel_done(self, tunnel: Tunnel, outcome: str, result: str, blame: Outcome, why: str) -> None:
@@ -329,9 +304,9 @@ class Exchange:
 
     def arm(self, deadline_s: float) -> None:
         """Set this exchange's deadline, never past the total limit or the time to hedge."""
-        if self._race is not None:
-            deadline_s = self._race.due_s
-        self.client.arm(min(deadline_s, self._wake_at_s))
+        if self._hedge is not None:
+            deadline_s = self._hedge.next_due_s(deadline_s)
+        self.client.arm(min(deadline_s, self.total_at_s))
 
     def on_deadline(self, now_s: float) -> None:
         """The deadline passed while this exchange runs."""
@@ -343,21 +318,13 @@ class Exchange:
         elif attempt is not None and now_s >= self.total_at_s:
             # The operator's limit for all attempts together says nothing about the one that runs now.
             why = "the total time is over"
-            self._end_race(attempt)
+            self._end_hedge()
             if attempt.is_committed:
                 self.cut("timeout", "timeout", why, Outcome.NEUTRAL)
             else:
                 self.attempt_failed(attempt, failure.out_of_time(why, attempt.decision.region))
-        elif self._race is not None:
-            late = self._race.late(now_s)
-            if late is not None:
-                late.on_deadline(now_s)  # which ends the race, one way or the other
-            else:
-                self.arm(self._race.due_s)
-        elif attempt is not None and self._wake_at_s <= now_s < attempt.due_s:
-            self._wake_at_s = self.total_at_s
-            self._race = race_for(self, self._hedging, attempt, now_s)
-            self.arm(attempt.due_s)
+        elif attempt is not None and self._hedge is not None:
+            self._hedge.on_deadline(self, attempt, now_s)
         elif attempt is not None:
             attempt.on_deadline(now_s)
 
@@ -365,10 +332,10 @@ class Exchange:
         """The client left: abort upstream now, try nobody else, blame nobody (FC-12)."""
         if self._is_done:
             return
-        self._end_race(self._attempt)
+        self._end_hedge()
         self.status = 499
         if self._attempt is not None:
-            self._note_served(self._attempt)
+            note_served(self, self._attempt)
             self._attempt.close("aborted", Outcome.NEUTRAL)
         self._end("client_gone", keep_alive=False)
 
@@ -377,9 +344,9 @@ class Exchange:
         attempt = self._attempt
         if attempt is None:
             if self.held is not None:
-                self.fail(_shutting_down(), "refused")
+                self.fail(failure.shutting_down(), "refused")
             return
-        self._end_race(attempt)
+        self._end_hedge()
         if self._tunnel is not None:
             self._tunnel.stop()
         elif attempt.is_committed:
@@ -387,15 +354,12 @@ class Exchange:
         else:
             self._attempt = None
             attempt.close("aborted", Outcome.NEUTRAL)
-            self.fail(_shutting_down(), "refused")
+            self.fail(failure.shutting_down(), "refused")
 
-    def _note_served(self, attempt: Attempt) -> None:
-        self.served_region = attempt.decision.region
-        self.served_endpoint = attempt.key
-        is_moved = self.failures and attempt.decision.region != attempt.decision.home
-        self.reason = "failover" if is_moved else attempt.decision.reason
-        # What went before is measured with the first token, so it belongs to what is told of the whole.
-        self.predicted_ms = (attempt.began_s - self.started_s) * 1000 + attempt.decision.edge_ttft_ms
+    def _end_hedge(self) -> None:
+        """Of two attempts the first is all that is left to end."""
+        if self._hedge is not None:
+            self._hedge.end(self._attempt)
 
     def pause(self) -> None:
         """The client takes no more for now: hold the endpoint back, and bound how long."""
@@ -457,7 +421,3 @@ class Exchange:
             self._held_bytes = 0
             if self.admitted is not None:
                 self.admitted.body = b""
-
-
-def _shutting_down() -> ApiError:
-    return ApiError("shutting_down", "this edge is shutting down; ask again", retry_after_s=1)

@@ -122,6 +122,11 @@ def refusal_error(refusal: Refusal) -> ApiError:
     return ApiError(refusal.code, refusal.message, param, refusal.retry_after_s)
 
 
+def shutting_down() -> ApiError:
+    """The answer to a request that an edge at its end takes no more, or does not finish."""
+    return ApiError("shutting_down", "this edge is shutting down; ask again", retry_after_s=1)
+
+
 def ends_in_error(tail: bytes) -> bool:
     """True when the last events of a stream tell an error that is not the caller's own (a killed vLLM sends
     one, then `[DONE]`), or that the engine gave up."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gslb.routing.explanation import one_line
 from gslb.routing.refusal import NoRoom
-from gslb.routing.router import Decision, Refusal, one_line
+from gslb.routing.router import Decision, Refusal
 from gslb.types import Facts
 
 if TYPE_CHECKING:

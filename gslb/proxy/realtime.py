@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gslb.proxy.answer_head import own_lines
 from gslb.proxy.pool import EndpointPool
 from gslb.proxy.tunnel import Tunnel
 from gslb.proxy.upstream import UpstreamConnection
@@ -42,7 +43,7 @@ def try_switch(
     generation = exchange.generation
     door = generation.door
     tunnel = Tunnel(exchange, door.loop, door.deadlines, generation.timeouts.tunnel_idle)
-    answer = client_switch(head, exchange.own_fields(attempt.decision))
+    answer = client_switch(head, own_lines(exchange, attempt.decision))
     transport, early = exchange.client.lend()
     exchange.begin_tunnel(attempt, tunnel)
     tunnel.join(exchange.client, transport, connection, connection.lend(), answer, behind, early)

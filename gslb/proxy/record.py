@@ -1,4 +1,4 @@
-"""What is written down of an exchange when it ends: counts and one access-log line. No content, no key."""
+"""What is written down of an exchange: counts and one access-log line, when it ends. No content, no key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gslb.wire.openai import NO_USAGE, read_usage
 
 if TYPE_CHECKING:
+    from gslb.proxy.attempt import Attempt
     from gslb.proxy.exchange import Exchange
 
 OTHER: Final = "other"
@@ -16,6 +17,17 @@ LogValues = tuple[
     float | None, float | None, float, float, int, int, int | None, int | None, str,
 ]  # fmt: skip
 """What is noted of an exchange when it ends, made into a line later (see `AccessLog`)."""
+
+
+def note_served(exchange: Exchange, attempt: Attempt) -> None:
+    """Who answers is known, or who would have: where, why there, and what was predicted."""
+    decision = attempt.decision
+    exchange.served_region = decision.region
+    exchange.served_endpoint = attempt.key
+    is_moved = exchange.failures and decision.region != decision.home
+    exchange.reason = "failover" if is_moved else decision.reason
+    # What went before is measured with the first token, so it belongs to what is told of the whole.
+    exchange.predicted_ms = (attempt.began_s - exchange.started_s) * 1000 + decision.edge_ttft_ms
 
 
 def write_record(exchange: Exchange, outcome: str, now_s: float) -> None:

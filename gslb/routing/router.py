@@ -1,8 +1,8 @@
 """The router: facts and a snapshot in, a decision or a refusal out. No I/O, no clock, dice passed in.
 
 The order of the decision (DESIGN section 2): fences, then the least suspicion, then the priority tier, then
-the policy. What depends only on who asks (fences, network, home) is kept per roster; what moves with load is
-predicted per request.
+the policy. What depends only on who asks (fences, network, home) is listed once (`routing.candidates`) and kept
+per roster; what moves with load is predicted per request.
 """
 
 from __future__ import annotations
@@ -11,29 +11,23 @@ from collections.abc import Collection, Hashable, Mapping
 from random import Random
 from typing import Final
 
-from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.routing.affinity import Affinity
-from gslb.routing.fences import ResidencyRule, fence
+from gslb.routing.candidates import Candidates, list_candidates
+from gslb.routing.explanation import explanation_of
+from gslb.routing.fences import ResidencyRule
 from gslb.routing.health import LAST_RESORT, State
 from gslb.routing.load import Gate, Ticket
-from gslb.routing.panic import live_share, without_slow_start
+from gslb.routing.panic import without_slow_start
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
-from gslb.routing.priorities import Orders, orders_by_share, priority_shares, throw
-from gslb.routing.refusal import (
-    NoRoom,
-    Refusal,
-    hold_for_room,
-    refuse_fenced,
-    refuse_late,
-    refuse_saturated,
-)
+from gslb.routing.priorities import throw
+from gslb.routing.refusal import NoRoom, Refusal, hold_for_room, refuse_late, refuse_saturated
 from gslb.routing.rules import RoutingRules
-from gslb.routing.slate import Entry, Slate, Tier
-from gslb.routing.snapshot import EndpointView, Snapshot
-from gslb.types import Dropped, Explanation, Facts, ForcedState, Place, Ranked
+from gslb.routing.slate import Slate
+from gslb.routing.snapshot import Snapshot
+from gslb.types import Explanation, Facts, ForcedState
 
-__all__ = ["Candidates", "Decision", "NoRoom", "Refusal", "Router", "RoutingRules", "one_line"]
+__all__ = ["Decision", "NoRoom", "Refusal", "Router", "RoutingRules"]
 
 _KEPT_ENTRIES: Final = 200_000
 """Bound on what candidate lists hold together (some 25 MB): every client's wish of a model makes one."""
@@ -71,32 +65,6 @@ class Decision:
     def edge_ttft_ms(self) -> float:
         """The part of it that the edge itself can see: without the client's way to the edge."""
         return self.predicted_ms - self._unseen_ms
-
-
-class Candidates:
-    """What one kind of client may use: kept while the roster stands.
-
-    `tiers` are tried in this order, the first `live_tiers` of them before any ejected endpoint; the others when
-    nothing is left of the first, or has room while it `is_panic`. With regions of several priorities some
-    requests start further down: `orders` lists (up to which throw of the dice, tiers in order). Without tiers
-    `refusal` says why.
-    """
-
-    __slots__ = (
-        "dropped", "group", "home", "is_panic", "live_tiers", "orders", "place", "refusal", "tiers", "to_edge_ms",
-    )  # fmt: skip
-
-    def __init__(self, place: Place, dropped: list[Dropped]) -> None:
-        self.place = place
-        self.dropped = dropped
-        self.tiers: list[Tier] = []
-        self.orders: Orders = []
-        self.live_tiers = 0
-        self.is_panic = False
-        self.home = ""
-        self.to_edge_ms = 0.0
-        self.refusal: Refusal | None = None
-        self.group: tuple[object, ...] | None = None
 
 
 class Router:
@@ -266,22 +234,12 @@ class Router:
         candidates = self._candidates(facts, snapshot)
         choice = self.route(facts, snapshot, now_s, strangers)
         slate = self._slate(candidates, facts, snapshot, now_s, strangers, frozenset())
-        entries = [entry for tier in candidates.tiers for entry in tier.entries]
-        options = [option for entry in entries if (option := slate.option(entry)) is not None]
-        dropped = list(candidates.dropped)
-        if candidates.live_tiers and not candidates.is_panic:
-            ill = [option for option in options if option.view.suspicion >= LAST_RESORT]
-            options = [option for option in options if option.view.suspicion < LAST_RESORT]
-            dropped += [_drop_ill(option.view) for option in ill]
-        options.sort(key=lambda option: option.total_ms)
-        ranked = tuple(_ranked(option, slate) for option in options)
-        chosen = _ranked(choice.option, slate) if isinstance(choice, Decision) else None
-        if isinstance(choice, Refusal):
-            reason = choice.code
+        chosen = None
+        if isinstance(choice, Decision):
+            chosen, reason = choice.option, choice.reason
         else:
-            reason = choice.reason if isinstance(choice, Decision) else "no room"
-        home = candidates.home or None
-        return choice, Explanation(chosen, home, reason, ranked, tuple(dropped))
+            reason = choice.code if isinstance(choice, Refusal) else "no room"
+        return choice, explanation_of(chosen, reason, candidates, slate)
 
     # --- what is kept per roster ------------------------------------------------------------------
 
@@ -297,51 +255,9 @@ class Router:
         key = (facts.model, id(facts.place), facts.pinned_region, facts.tenant, facts.tenant_jurisdictions)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = self._list_candidates(facts, snapshot)
+            kept = self._kept[key] = list_candidates(facts, snapshot, self.rules, self._residency)
             self._kept_entries += len(snapshot.endpoints) + 1
         return kept
-
-    def _list_candidates(self, facts: Facts, snapshot: Snapshot) -> Candidates:
-        allowed, dropped = fence(facts, snapshot, self._residency)
-        candidates = Candidates(facts.place, dropped)
-        if not allowed:
-            candidates.refusal = refuse_fenced(facts, snapshot, self._residency)
-            return candidates
-        candidates.to_edge_ms = to_edge_ms = self._to_edge_ms(facts.place)
-        first_tier = min(view.endpoint.region.priority for view in allowed)
-        near = [(self._network_ms(facts.place, to_edge_ms, view), view) for view in allowed]
-        in_first_tier = (pair for pair in near if pair[1].endpoint.region.priority == first_tier)
-        candidates.home = home = min(in_first_tier, key=lambda pair: pair[0])[1].endpoint.region.name
-        index = {id(view): i for i, view in enumerate(snapshot.endpoints)}
-        by_group: dict[tuple[int, int], list[Entry]] = {}
-        for network_ms, view in near:
-            region = view.endpoint.region
-            is_home = region.name == home
-            tax_ms = 0.0 if is_home else self.rules.damping.foreign_tax_ms
-            entry = Entry(index[id(view)], region.name, network_ms, tax_ms, is_home)
-            by_group.setdefault((view.suspicion, region.priority), []).append(entry)
-        order = sorted(by_group)
-        near_equal_ms = self.rules.damping.near_equal_ms
-        candidates.tiers = [Tier(by_group[group], near_equal_ms) for group in order]
-        candidates.live_tiers = sum(1 for suspicion, _ in order if suspicion < LAST_RESORT)
-        candidates.is_panic = live_share(allowed) < self.rules.panic_below
-        candidates.orders = orders_by_share(
-            dict(zip(order, candidates.tiers, strict=True)),
-            priority_shares(allowed, self.rules.overprovisioning),
-        )
-        return candidates
-
-    def _network_ms(self, place: Place, to_edge_ms: float, view: EndpointView) -> float:
-        """Client to region. With a placed edge by way of it, the second leg measured where possible."""
-        region_place = view.endpoint.region.place
-        edge = self.rules.edge_place
-        if edge is None:
-            return rtt_prior_ms(place, region_place)
-        return to_edge_ms + (rtt_prior_ms(edge, region_place) if view.rtt_ms is None else view.rtt_ms)
-
-    def _to_edge_ms(self, place: Place) -> float:
-        edge = self.rules.edge_place
-        return rtt_prior_ms(place, edge) if edge is not None and place.is_located else 0.0
 
     def _ask_gate(self, region: str, snapshot: Snapshot, now_s: float) -> tuple[bool, float]:
         """Whether a region's door for foreign traffic is shut, and the used share of its slots."""
@@ -389,46 +305,3 @@ def _why_foreign(slate: Slate) -> str:
     if not any(option.has_room for option in at_home):
         return "full"
     return "cost" if slate.rules.objective == "cost" else "faster"
-
-
-def _drop_ill(view: EndpointView) -> Dropped:
-    return Dropped(view.endpoint.region.name, view.endpoint.key, "health", f"{view.state.value}: {view.reason}")
-
-
-def _ranked(option: Option, slate: Slate) -> Ranked:
-    view = option.view
-    region = view.endpoint.region.name
-    notes = [] if view.suspicion == 0 else [view.state.value]
-    if view.share < 1.0:
-        notes.append(f"slow start at {view.share:.0%}")
-    if region != slate.home and slate.gate_is_shut(region):
-        notes.append("gate shut")
-    return Ranked(
-        region=region,
-        endpoint=view.endpoint.key,
-        total_ms=round(option.total_ms, 3),
-        network_ms=round(option.network_ms, 3),
-        queue_ms=round(option.queue_ms, 3),
-        prefill_ms=round(option.prefill_ms, 3),
-        tax_ms=option.tax_ms,
-        has_room=option.has_room,
-        note=", ".join(notes),
-    )
-
-
-def one_line(explanation: Explanation) -> str:
-    """The decision in one line of printable ASCII, for a header or a log."""
-    parts = []
-    if (choice := explanation.choice) is not None:
-        parts.append(
-            f"{choice.endpoint} {choice.total_ms:.0f}ms = network {choice.network_ms:.0f} + queue "
-            f"{choice.queue_ms:.0f} + prefill {choice.prefill_ms:.0f} + tax {choice.tax_ms:.0f}"
-        )
-    parts.append(f"home {explanation.home or '-'} ({explanation.reason})")
-    chosen = choice.endpoint if choice else None
-    others = [f"{r.endpoint} {r.total_ms:.0f}ms" for r in explanation.ranked if r.endpoint != chosen]
-    if others:
-        parts.append("then " + ", ".join(others[:3]))
-    if explanation.dropped:
-        parts.append("dropped " + ", ".join(f"{d.endpoint} by {d.rule}" for d in explanation.dropped[:6]))
-    return "".join(c if " " <= c <= "~" else "?" for c in "; ".join(parts))

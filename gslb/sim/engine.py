@@ -28,7 +28,7 @@ from math import ceil, inf
 from typing import Final, Generic
 
 from gslb.routing.profiles import LONG_FROM_TOKENS
-from gslb.sim.prefix_cache import PrefixCache
+from gslb.sim.kv_memory import KvMemory
 from gslb.sim.sequence import Listener, S, Sequence
 from gslb.sim.setting import EngineSpec
 
@@ -43,10 +43,10 @@ class Engine(Generic[S]):
     """
 
     __slots__ = (
-        "_aborted", "_cache", "_chunks", "_decode_s", "_decoders", "_finish", "_free", "_frozen_s", "_listener",
-        "_order", "_prefilling", "_running", "_step", "_steps", "_waiting", "began_s", "changes", "due_s",
-        "finished", "gap_s", "gaps", "generation_tokens", "preemptions", "prefill_ms", "prefix_hits",
-        "prefix_queries", "prompt_tokens", "slowness", "spec", "step_s", "waiting",
+        "_aborted", "_decode_s", "_finish", "_frozen_s", "_listener", "_order", "_running", "_step", "_steps",
+        "_waiting", "began_s", "changes", "chunks", "decoders", "due_s", "finished", "gap_s", "gaps",
+        "generation_tokens", "memory", "preemptions", "prefill_ms", "prefilling", "prefix_hits", "prefix_queries",
+        "prompt_tokens", "slowness", "spec", "step_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: EngineSpec, listener: Listener[S]) -> None:
@@ -56,22 +56,22 @@ class Engine(Generic[S]):
         self._waiting: deque[S] = deque()
         self.waiting = 0
         self._running: dict[S, None] = {}
-        self._prefilling: list[S] = []
-        self._decoders = 0
+        self.prefilling: list[S] = []
+        """Whose prompts are being computed, in order."""
+        self.decoders = 0
+        """How many make tokens."""
         self._finish: list[tuple[int, int, S]] = []
         self._order = 0
         self._aborted: list[S] = []
-        # memory
-        self._cache = PrefixCache()
-        self._free = spec.kv_tokens
-        """KV tokens that running sequences leave; idle blocks of the cache may lie in them."""
+        self.memory = KvMemory(spec.kv_tokens)
         # the steps under way
         self.due_s = inf
         self.began_s = 0.0
         self._step = 0
         self._steps = 0
         self.step_s = 0.0
-        self._chunks: list[tuple[S, int]] = []
+        self.chunks: list[tuple[S, int]] = []
+        """How many tokens of which prompts the step under way computes."""
         profile = spec.profile
         self._decode_s = [profile.prefill_step_ms / 1000]
         """Seconds of a step by how many decode in it, prompts apart."""
@@ -97,28 +97,13 @@ class Engine(Generic[S]):
         return len(self._running)
 
     @property
-    def decoders(self) -> int:
-        """Those of them that make tokens."""
-        return self._decoders
-
-    @property
     def is_frozen(self) -> bool:
         """Whether it hangs."""
         return self._frozen_s is not None
 
-    @property
-    def kv_tokens(self) -> int:
-        """KV memory held by running sequences, as of the last change."""
-        return self.spec.kv_tokens - self._free
-
-    @property
-    def cached_tokens(self) -> int:
-        """KV memory held by blocks that nobody uses now."""
-        return self._cache.idle_tokens
-
     def made_in_jump(self, now_s: float) -> int:
         """Tokens made by `now_s` in the jump under way, which no count contains yet; each took `step_s`."""
-        return self._decoders * self._steps_done(now_s)
+        return self.decoders * self._steps_done(now_s)
 
     def work_s(self, now_s: float) -> float:
         """Seconds that all it has made would have taken at its best: every token made in a batch of the size that
@@ -127,23 +112,11 @@ class Engine(Generic[S]):
         token_s = min(step_s / batch for batch, step_s in enumerate(self._decode_s) if batch)
         return (self.gaps + self.made_in_jump(now_s)) * token_s + self.prefill_ms / 1000
 
-    def kv_usage(self, now_s: float) -> float:
-        """Share of the KV memory that running sequences hold, 0..1."""
-        return (self.spec.kv_tokens - self._free + self.made_in_jump(now_s)) / self.spec.kv_tokens
-
-    # What only an oracle sees: `began_s`, when the jump under way began, `slowness`, and these.
+    # What only an oracle sees: `prefilling`, `chunks`, `slowness`, `began_s` (of the jump under way), and these.
 
     def queue(self) -> list[S]:
         """Who waits, in order."""
         return [one for one in self._waiting if not one.is_gone] if self.waiting else []
-
-    def prefilling(self) -> list[S]:
-        """Whose prompts are being computed, in order."""
-        return self._prefilling
-
-    def chunks(self) -> list[tuple[S, int]]:
-        """Tokens of which prompts the step under way computes."""
-        return self._chunks
 
     def step_of(self, decoders: int) -> float:
         """Seconds of a step that `decoders` sequences decode in, without prompts."""
@@ -161,8 +134,7 @@ class Engine(Generic[S]):
         """Tokens of its prompt that an admission would find in the cache now."""
         if not (sequence.blocks and self.spec.has_prefix_cache):
             return 0
-        reusable = min(sequence.target - 1, sequence.prompt_tokens) // sequence.block_tokens
-        return self._cache.leading(sequence.blocks, reusable)[0] * sequence.block_tokens
+        return self.memory.leading(sequence)[0] * sequence.block_tokens
 
     def members(self) -> list[S]:
         """Everybody who is here."""
@@ -206,7 +178,7 @@ class Engine(Generic[S]):
         if now_s < self.due_s or not self._steps:
             return
         self.changes += 1
-        if self._decoders:
+        if self.decoders:
             self._decoded(self._steps)
             finish, step = self._finish, self._step
             while finish and finish[0][0] <= step:
@@ -215,12 +187,12 @@ class Engine(Generic[S]):
                 if sequence.end_step == end_step and not sequence.is_gone:
                     self._finish_one(sequence, now_s)
         self._steps = 0
-        if self._chunks:
-            for sequence, tokens in self._chunks:
+        if self.chunks:
+            for sequence, tokens in self.chunks:
                 sequence.computed += tokens
                 if sequence.computed == sequence.target and not sequence.is_gone:
                     self._prompt_done(sequence, now_s)
-            self._chunks.clear()
+            self.chunks.clear()
         if self._aborted:
             for sequence in self._aborted:
                 self._remove(sequence)
@@ -268,13 +240,12 @@ class Engine(Generic[S]):
             sequence.is_gone = True
         self._waiting.clear()
         self._running.clear()
-        self._prefilling.clear()
+        self.prefilling.clear()
         self._finish.clear()
         self._aborted.clear()
-        self._chunks.clear()
-        self._cache.clear()
-        self._free = self.spec.kv_tokens
-        self.waiting = self._decoders = self._steps = 0
+        self.chunks.clear()
+        self.memory.clear()
+        self.waiting = self.decoders = self._steps = 0
         self.due_s = inf
         self._frozen_s = None
         return lost
@@ -298,22 +269,23 @@ class Engine(Generic[S]):
     def _begin(self, now_s: float) -> None:
         """Start the next step, or the next jump of equal ones."""
         has_preempted = False
-        while self._free < self._decoders:
+        memory = self.memory
+        while memory.free < self.decoders:
             self._preempt()
             has_preempted = True
         if self.waiting and not has_preempted:
             self._admit()
         self.began_s = now_s
-        decoders = self._decoders
+        decoders = self.decoders
         step_s = self._decode_s[decoders]
-        if self._prefilling:
+        if self.prefilling:
             step_s += self._take_chunks() / 1000
             self._steps = 1
         elif decoders:
             finish = self._finish
             while finish[0][2].is_gone or finish[0][2].end_step != finish[0][0]:
                 heappop(finish)
-            steps, most = finish[0][0] - self._step, self._free // decoders
+            steps, most = finish[0][0] - self._step, memory.free // decoders
             # After a preemption the next step may admit again.
             self._steps = 1 if has_preempted else steps if steps < most else most
         else:
@@ -324,11 +296,11 @@ class Engine(Generic[S]):
 
     def _take_chunks(self) -> float:
         """Share the next step's tokens out among prompts, the oldest first; returns what they cost in ms."""
-        spec, chunks = self.spec, self._chunks
+        spec, chunks = self.spec, self.chunks
         profile = spec.profile
-        budget = max(1, spec.step_tokens - self._decoders)
+        budget = max(1, spec.step_tokens - self.decoders)
         cost_ms = 0.0
-        for sequence in self._prefilling:
+        for sequence in self.prefilling:
             start = sequence.computed
             tokens = sequence.target - start
             if tokens > budget:
@@ -346,8 +318,8 @@ class Engine(Generic[S]):
 
     def _admit(self) -> None:
         """Give slots to those who wait, as far as slots, memory and this step's tokens go."""
-        waiting, spec, cache, prefilling = self._waiting, self.spec, self._cache, self._prefilling
-        budget = spec.step_tokens - self._decoders
+        waiting, spec, memory, prefilling = self._waiting, self.spec, self.memory, self.prefilling
+        budget = spec.step_tokens - self.decoders
         for sequence in prefilling:
             budget -= sequence.target - sequence.computed
         while waiting and len(self._running) < spec.slots:
@@ -357,50 +329,46 @@ class Engine(Generic[S]):
                 continue
             if budget <= 0 and prefilling:
                 return
-            cached = taken = 0
-            block_tokens = sequence.block_tokens
+            found = idle = 0
             if sequence.blocks and spec.has_prefix_cache:
-                reusable = min(sequence.target - 1, sequence.prompt_tokens) // block_tokens
-                hit, idle = cache.leading(sequence.blocks, reusable)
-                cached, taken = hit * block_tokens, idle * block_tokens
+                found, idle = memory.leading(sequence)
+            cached = found * sequence.block_tokens
             private = sequence.target - cached
-            free = self._free - private - taken
-            if free < self._decoders:
+            if memory.free - private - idle * sequence.block_tokens < self.decoders:
                 return
             waiting.popleft()
             self.waiting -= 1
-            if cached:
-                sequence.pinned = cached // block_tokens
-                cache.pin(sequence.blocks, 0, sequence.pinned, block_tokens)
+            if found:
+                memory.pin(sequence, found)
                 sequence.computed = cached
                 if not sequence.has_first:
                     sequence.cached_tokens = cached
                 self.prefix_hits += cached
             self.prefix_queries += sequence.target
             sequence.private = private
-            self._free = free
-            if cache.idle_tokens > free:
-                cache.shrink(free)
+            memory.free -= private
+            if memory.idle_tokens > memory.free:
+                memory.shrink()
             self._running[sequence] = None
             prefilling.append(sequence)
             budget -= private
 
     def _decoded(self, steps: int) -> None:
         """Everybody who decodes has made `steps` tokens."""
-        made = self._decoders * steps
+        made = self.decoders * steps
         self._step += steps
-        self._free -= made
         self.generation_tokens += made
         self.gaps += made
         self.gap_s += made * self.step_s
-        cache = self._cache
-        if cache.idle_tokens > self._free:
-            cache.shrink(self._free)
+        memory = self.memory
+        memory.free -= made
+        if memory.idle_tokens > memory.free:
+            memory.shrink()
 
     def _prompt_done(self, sequence: S, now_s: float) -> None:
-        self._prefilling.remove(sequence)
+        self.prefilling.remove(sequence)
         if sequence.blocks and self.spec.has_prefix_cache:
-            self._keep_blocks(sequence)
+            self.memory.keep(sequence)
         self.generation_tokens += 1
         if not sequence.has_first:
             sequence.has_first = True
@@ -410,22 +378,12 @@ class Engine(Generic[S]):
         sequence.since_step = step
         sequence.left = left = sequence.left - 1
         sequence.end_step = step + left
-        self._decoders += 1
+        self.decoders += 1
         if left:
             self._order += 1
             heappush(self._finish, (step + left, self._order, sequence))
         else:
             self._finish_one(sequence, now_s)
-
-    def _keep_blocks(self, sequence: S) -> None:
-        """Move a computed prompt's whole blocks into the cache."""
-        block_tokens, held = sequence.block_tokens, sequence.pinned
-        full = min(len(sequence.blocks), sequence.prompt_tokens // block_tokens)
-        if full > held:
-            moved = (full - held) * block_tokens
-            self._free += moved - self._cache.pin(sequence.blocks, held, full, block_tokens)
-            sequence.pinned = full
-            sequence.private -= moved
 
     def _finish_one(self, sequence: S, now_s: float) -> None:
         self._remove(sequence)
@@ -442,14 +400,14 @@ class Engine(Generic[S]):
             freed += made
             sequence.left -= made
             sequence.end_step = -1
-            self._decoders -= 1
+            self.decoders -= 1
         else:
-            self._prefilling.remove(sequence)
+            self.prefilling.remove(sequence)
+        memory = self.memory
         if sequence.pinned:
-            freed += self._cache.unpin(sequence.blocks, sequence.pinned)
-            sequence.pinned = 0
+            memory.unpin(sequence)
         sequence.private = 0
-        self._free += freed
+        memory.free += freed
 
     def _preempt(self) -> None:
         """Send the newest sequence back to the head of the queue."""

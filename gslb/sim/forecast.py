@@ -72,7 +72,7 @@ class _Outlook:
         self._engine = engine
         spec = engine.spec
         self._free_slots = spec.slots - engine.running
-        self._free_tokens = spec.kv_tokens - engine.kv_tokens
+        self._free_tokens = engine.memory.free
         self._decoders = engine.decoders
         self._at_s = self.ready_s = engine.began_s
         self._step = 0.0
@@ -84,11 +84,11 @@ class _Outlook:
     def begin(self) -> _Outlook:
         """Take in who is being computed and who waits."""
         engine = self._engine
-        chunks = engine.chunks()
+        chunks = engine.chunks
         if chunks:
             self._at_s, self._step = engine.due_s, 1.0
             rest = dict(chunks)
-            for one in engine.prefilling():
+            for one in engine.prefilling:
                 self._compute(one.computed + rest.get(one, 0), one.target)
                 self._joins(one.left, one.target)
         for one in engine.queue():

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from gslb.routing.explanation import one_line
 from gslb.routing.load import InFlight, OwnLoad
-from gslb.routing.router import Router, one_line
+from gslb.routing.router import Router
 from gslb.routing.view import FleetView
 from gslb.sim.codec import Unreadable, decode
 from gslb.sim.recording import FORMAT, PARTS

@@ -142,9 +142,9 @@ class Site:
         """What /metrics would say now."""
         engine = self.engine
         made = engine.made_in_jump(now_s)
-        kv_tokens = engine.spec.kv_tokens
+        memory = engine.memory
         return LoadSample(
-            now_s, engine.running, engine.waiting, (engine.kv_tokens + made) / kv_tokens, engine.prompt_tokens,
-            engine.generation_tokens + made, engine.prefix_hits, engine.prefix_queries,
-            engine.gap_s + made * engine.step_s, engine.gaps + made, kv_tokens,
+            now_s, engine.running, engine.waiting, (memory.held_tokens + made) / memory.tokens,
+            engine.prompt_tokens, engine.generation_tokens + made, engine.prefix_hits, engine.prefix_queries,
+            engine.gap_s + made * engine.step_s, engine.gaps + made, memory.tokens,
         )  # fmt: skip

@@ -18,13 +18,6 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture
-def edge() -> Edge:
-    edge = Edge()
-    edge.learn()
-    return edge
-
-
-@pytest.fixture
 async def client(edge: Edge) -> AsyncIterator[aiohttp.ClientSession]:
     async with serving(edge) as url, aiohttp.ClientSession(url) as session:
         yield session

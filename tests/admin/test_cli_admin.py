@@ -20,13 +20,6 @@ group = click.Group(commands={command.name or "": command for command in COMMAND
 
 
 @pytest.fixture
-def edge() -> Edge:
-    edge = Edge()
-    edge.learn()
-    return edge
-
-
-@pytest.fixture
 async def url(edge: Edge) -> AsyncIterator[str]:
     async with serving(edge) as url:
         yield url

@@ -19,7 +19,8 @@ _MODULES = {
     "events": ("wire.sse", "proxy.failure"),
     "exchange": (
         "proxy.listener", "proxy.exchange", "proxy.attempt", "proxy.upstream", "proxy.admission", "proxy.pool",
-        "proxy.record", "proxy.failure", "wire.request_reader", "wire.http1", "wire.sse", "wire.openai",
+        "proxy.answer_head", "proxy.record", "proxy.failure", "wire.request_reader", "wire.http1", "wire.sse",
+        "wire.openai",
     ),
 }  # fmt: skip
 

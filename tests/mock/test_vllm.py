@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from gslb.mock.settings import MockSettings
 from gslb.mock.vllm import MockVllm
 from tests.mock.mocks import ASK, HOUR_MS, STREAM, Mocks, ask_bytes
 from tests.mock.raw import RawClient, get, parse, post, request_bytes
+from tests.support.raw_client import connected_socket
 
 
 async def test_request_is_logged_as_it_came(mocks: Mocks) -> None:
@@ -172,11 +172,7 @@ async def test_expect_continue_is_answered_before_the_body(mocks: Mocks) -> None
 async def test_slow_reader_gets_all_text_in_fewer_events(mocks: Mocks) -> None:
     mock = await mocks(itl_ms=0.0, itl_per_seq_ms=0.0)
     # Small socket buffers on the reading side, so that the server has to hold back.
-    raw = socket.socket()
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    raw.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", mock.port))
-    reader, writer = await asyncio.open_connection(sock=raw, limit=1024)
+    reader, writer = await asyncio.open_connection(sock=await connected_socket(mock.port, 4096), limit=1024)
     client = RawClient(reader, writer)
     await client.send(ask_bytes({**STREAM, "max_tokens": 100_000}, is_closing=True))
     await mock.wait_until(lambda: mock.driver.running == 0 and mock.requests_total == 1, timeout_s=30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -14,15 +13,14 @@ from gslb.counters import Counters
 from gslb.geo.rtt_prior import rtt_prior_ms
 from gslb.native import is_native
 from gslb.observe.fetch import Fetcher, FetchFailed, Target
-from gslb.observe.observer import Observer
 from gslb.observe.watch import Assignment, EndpointWatch, Instruments
 from gslb.routing.health import HealthMarks, State
 from gslb.routing.view import FleetView
 from gslb.types import LoadSample
+from tests.observe.conftest import MakeUpstream, Observe
 from tests.observe.upstream import (
     FRANKFURT,
     SYDNEY,
-    Upstream,
     answers,
     endpoint,
     fleet_of,
@@ -32,8 +30,6 @@ from tests.observe.upstream import (
     view_of,
 )
 
-MakeUpstream = Callable[[], Awaitable[Upstream]]
-Observe = Callable[..., Observer]
 PATIENT = {"interval": "1h", "timeout": "5s"}
 """One probe, and time for its answer on a loaded machine."""
 

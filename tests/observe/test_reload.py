@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -16,10 +15,8 @@ from gslb.observe.observer import Observer
 from gslb.observe.rhythm import Conditions, Rhythm
 from gslb.routing.health import HealthMarks, State
 from gslb.routing.view import FleetView
+from tests.observe.conftest import MakeUpstream, Observe
 from tests.observe.upstream import Upstream, answers, endpoint, fleet_of, settings, until, view_of
-
-MakeUpstream = Callable[[], Awaitable[Upstream]]
-Observe = Callable[..., Observer]
 
 INTERVAL_S = 0.1
 

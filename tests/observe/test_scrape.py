@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import web
 
 from gslb.counters import Counters
 from gslb.observe.fetch import FetchFailed
-from gslb.observe.observer import Observer
 from gslb.observe.watch import read_model_cards
 from gslb.routing.health import State
+from tests.observe.conftest import MakeUpstream, Observe
 from tests.observe.upstream import (
     METRICS,
-    Upstream,
     answers,
     endpoint,
     fleet_of,
@@ -24,9 +22,6 @@ from tests.observe.upstream import (
     until,
     view_of,
 )
-
-MakeUpstream = Callable[[], Awaitable[Upstream]]
-Observe = Callable[..., Observer]
 
 FC_22 = {
     "u/1": "sglang:num_running_reqs 40\n",

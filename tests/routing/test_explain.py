@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gslb.routing.router import one_line
+from gslb.routing.explanation import one_line
 from gslb.types import Dropped, Explanation, ForcedState, Ranked
 from tests.support.builders import decided, eject, facts, fleet_at, occupy, refused, router
 

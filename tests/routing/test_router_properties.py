@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.policy.residency import ResidencyFence, ResidencyFenceRule
+from gslb.routing.explanation import one_line
 from gslb.routing.health import SUSPICION, Outcome, State
 from gslb.routing.policies import POLICIES
-from gslb.routing.router import Decision, Refusal, Router, one_line
+from gslb.routing.router import Decision, Refusal, Router
 from gslb.routing.snapshot import EndpointView
 from gslb.routing.view import FleetView
 from gslb.types import UNKNOWN_PLACE, Facts, ForcedState

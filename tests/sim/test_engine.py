@@ -84,8 +84,8 @@ class Drive:
     def check(self) -> None:
         """What holds at any moment."""
         engine = self.engine
-        assert engine.kv_tokens >= 0
-        assert engine.kv_tokens + engine.cached_tokens <= engine.spec.kv_tokens
+        assert engine.memory.held_tokens >= 0
+        assert engine.memory.held_tokens + engine.memory.idle_tokens <= engine.spec.kv_tokens
         assert 0 <= engine.running <= engine.spec.slots
         assert 0 <= engine.decoders <= engine.running
         assert engine.waiting >= 0
@@ -114,7 +114,7 @@ def test_a_lone_request_takes_its_prefill_then_a_step_a_token() -> None:
     drive.until(100)
     assert drive.record.first[1] == pytest.approx(1.0 + 0.015)
     assert drive.record.end[1] == pytest.approx(1.015 + 4 * 0.0105)
-    assert drive.engine.kv_tokens == 0
+    assert drive.engine.memory.held_tokens == 0
     assert drive.engine.generation_tokens == 5
 
 
@@ -172,7 +172,7 @@ def test_a_prefix_is_computed_once() -> None:
     # The last token is always computed, so the last block is.
     assert drive.sequences[2].cached_tokens == 900
     assert drive.record.first[2] == pytest.approx(1.0 + 0.005 + 0.010)
-    assert drive.engine.cached_tokens == 1000
+    assert drive.engine.memory.idle_tokens == 1000
     assert (drive.engine.prefix_hits, drive.engine.prefix_queries) == (900, 2000)
 
 
@@ -182,7 +182,7 @@ def test_without_a_prefix_cache_nothing_is_kept() -> None:
         drive.submit(name, float(name), prompt=1000, output=1, blocks=tuple(range(10)), block_tokens=100)
     drive.until(100)
     assert drive.sequences[2].cached_tokens == 0
-    assert drive.engine.cached_tokens == 0
+    assert drive.engine.memory.idle_tokens == 0
 
 
 def test_the_least_recently_used_prefix_gives_way_and_its_end_before_its_beginning() -> None:
@@ -223,8 +223,8 @@ def test_dead_it_loses_everything_and_may_start_again() -> None:
     lost = drive.engine.die()
     assert [sequence.owner for sequence in lost] == [1, 2]
     assert drive.engine.due_s == inf
-    assert (drive.engine.running, drive.engine.waiting, drive.engine.kv_tokens) == (0, 0, 0)
-    assert drive.engine.cached_tokens == 0
+    assert (drive.engine.running, drive.engine.waiting, drive.engine.memory.held_tokens) == (0, 0, 0)
+    assert drive.engine.memory.idle_tokens == 0
     drive.submit(3, 1.0, prompt=100, output=1, blocks=(1,), block_tokens=50)
     drive.until(100)
     assert drive.sequences[3].cached_tokens == 0
@@ -246,7 +246,7 @@ def test_a_sample_sees_into_a_jump() -> None:
     now_s = 0.015 + 20.5 * 0.0105
     drive.until(now_s)
     assert drive.engine.generation_tokens + drive.engine.made_in_jump(now_s) == 21
-    assert drive.engine.kv_usage(now_s) == pytest.approx(0.120)
+    assert drive.engine.memory.held_tokens + drive.engine.made_in_jump(now_s) == 120
 
 
 def test_work_is_what_full_batches_would_have_taken() -> None:
@@ -319,7 +319,7 @@ def test_jumping_comes_to_the_same_as_going_step_by_step(
         if job.first_s is not None:
             assert drive.sequences[job.name].cached_tokens == job.cached
     assert drive.engine.preemptions == naive.preemptions
-    assert drive.engine.cached_tokens == naive.idle_tokens()
+    assert drive.engine.memory.idle_tokens == naive.idle_tokens()
 
 
 @settings(max_examples=100, deadline=None)
@@ -330,7 +330,7 @@ def test_no_token_is_lost_and_nothing_is_left_behind(
     engine_spec, jobs, aborts = workload
     drive = serve(engine_spec, jobs, aborts)
     engine = drive.engine
-    assert (engine.running, engine.waiting, engine.decoders, engine.kv_tokens) == (0, 0, 0, 0)
+    assert (engine.running, engine.waiting, engine.decoders, engine.memory.held_tokens) == (0, 0, 0, 0)
     assert engine.due_s == inf
     whole = {job.name for job in jobs} - set(aborts)
     assert whole <= set(drive.record.end)

@@ -49,7 +49,7 @@ def test_a_region_that_comes_back_is_cold() -> None:
     world = World(small(faults=(Fault("region_loss", "tokyo", 5.0, 6.0),)), "ttft", 1, lambda: 0.0)
     world.play(lambda share: share < 0.29)
     assert world.sites["tokyo/1"].engine.running == 0
-    assert not world.sites["tokyo/1"].is_gone or world.sites["tokyo/1"].engine.kv_tokens == 0
+    assert not world.sites["tokyo/1"].is_gone or world.sites["tokyo/1"].engine.memory.held_tokens == 0
 
 
 def test_a_brown_out_makes_answers_slower_and_ends() -> None:

@@ -81,7 +81,7 @@ def test_when_nobody_asks_any_more_nothing_is_left(policy: str) -> None:
                 assert (view.own.requests, view.own.pending_tokens) == (0, 0)
     for site in world.sites.values():
         engine = site.engine
-        assert (engine.running, engine.waiting, engine.kv_tokens) == (0, 0, 0)
+        assert (engine.running, engine.waiting, engine.memory.held_tokens) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("policy", ["ttft", "round_robin", "skywalker", "oracle"])

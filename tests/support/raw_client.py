@@ -27,6 +27,16 @@ async def until(condition: Callable[[], object], what: str = "", deadline_s: flo
         await asyncio.sleep(0.003)
 
 
+async def connected_socket(port: int, receive_bytes: int = 0) -> socket.socket:
+    """A socket connected to 127.0.0.1:port that takes about `receive_bytes` unread ones; 0: the usual many."""
+    sock = socket.socket()
+    sock.setblocking(False)
+    if receive_bytes:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    return sock
+
+
 class Tap(asyncio.Protocol):
     """One end of a connection: `received` has every byte, `ended` how the far end ended it (FIN, RST, CUT, "")."""
 
@@ -222,16 +232,13 @@ class RawClient(Tap):
     async def connect(
         cls, port: int, receive_bytes: int = 0, tls: ssl.SSLContext | None = None, name: str = "localhost"
     ) -> RawClient:
-        """Connect to 127.0.0.1:port, with a socket that takes only about `receive_bytes` unread ones. With `tls`
-        the server is asked for, and must be, `name`."""
-        loop = asyncio.get_running_loop()
-        sock = socket.socket()
-        sock.setblocking(False)
-        if receive_bytes:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        await loop.sock_connect(sock, ("127.0.0.1", port))
+        """Connect to 127.0.0.1:port by a `connected_socket`. With `tls` the server is asked for, and must be,
+        `name`."""
+        sock = await connected_socket(port, receive_bytes)
         server_name = name if tls is not None else None
-        _, client = await loop.create_connection(cls, sock=sock, ssl=tls, server_hostname=server_name)
+        _, client = await asyncio.get_running_loop().create_connection(
+            cls, sock=sock, ssl=tls, server_hostname=server_name
+        )
         return client
 
     def on_data(self, data: bytes) -> None:

@@ -14,7 +14,7 @@ import pytest
 from gslb.proxy.unsent import has_unsent
 from tests.support.authority import Authority
 from tests.support.edge import RunningEdge, config_of
-from tests.support.raw_client import RawClient, Tap, chat, request, until
+from tests.support.raw_client import RawClient, Tap, chat, connected_socket, request, until
 from tests.support.raw_upstream import DONE, LAST, SSE_HEAD, RawUpstream, chunk, event
 from tests.system.conftest import MakeEdge, MakeUpstream
 from tests.system.tls import LOCALHOST, Rotating, section
@@ -396,12 +396,8 @@ class Mute(Tap):
 
     @classmethod
     async def connect(cls, port: int, authority: Authority, receive_bytes: int = 0) -> Mute:
+        sock = await connected_socket(port, receive_bytes)
         loop = asyncio.get_running_loop()
-        sock = socket.socket()
-        sock.setblocking(False)
-        if receive_bytes:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        await loop.sock_connect(sock, ("127.0.0.1", port))
         _, client = await loop.create_connection(lambda: cls(authority.trusting()), sock=sock)
         done = False
         while not done:
