@@ -38,7 +38,7 @@ class Held:
 
     Not by `due_s`: who needs longest would go before those of the same budget who were there first and were told
     that their wait fits. In overload each such newcomer makes one of them late (simulated at 1.1 x capacity, five
-    regions: .908 of the requests within their budget, and .926 in order of arrival).
+    regions: .908 of the requests within their budget by `due_s`, .930 by `order_s`).
     """
 
     __slots__ = (
