@@ -94,7 +94,7 @@ class FollowingView(FleetView):
                 record.seen = Moments()
         return told
 
-    def _learn(self, record: Record) -> bool:
+    def _learn(self, _record: Record) -> bool:
         return False  # a header may tell a worker of load, but what was seen is the supervisor's to learn from
 
     def _tell_counted(self, key: str, outcome: Outcome) -> None:
