@@ -78,7 +78,7 @@ class FleetView:
                 record.health.set_marks(marks)
                 record.fit.believe(kin)
                 if record.endpoint.models is not None and endpoint.models is None:
-                    record.models = None  # declared before, now to be learnt
+                    record.models, record.model_cards = None, ()  # declared before, now to be learnt
             record.endpoint = endpoint
             record.guests = self._guests_in(endpoint.region.name)
             if endpoint.models is not None:

@@ -145,6 +145,7 @@ class TestReload:
         view.configure([endpoint(models=None)], MARKS)
         assert find(view.snapshot, KEY).models is None, "declared before, now to be learnt"
         assert view.known_models == frozenset()
+        assert view.model_cards() == []
 
     def test_an_ejected_endpoint_lists_no_models(self) -> None:
         view = one()
