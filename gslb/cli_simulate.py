@@ -43,8 +43,16 @@ def shipped_scenarios() -> dict[str, Path]:
     return {path.stem: path for path in paths}
 
 
+def _names(value: str) -> list[str]:
+    """What commas part. An option without any name, such as of a variable that is not set, stands for nothing."""
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    if not names:
+        raise click.BadParameter("it names nothing: say what, or leave the option away")
+    return names
+
+
 def _policies(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
-    names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+    names = [name for value in values for name in _names(value)]
     if names == ["all"]:
         return list(SCENARIO_POLICIES)
     for name in names:
@@ -57,7 +65,7 @@ def _variants(_context: click.Context, _option: click.Parameter, values: tuple[s
     """What is taken away in each variant; the first is the whole."""
     variants: list[frozenset[str]] = [frozenset()]
     for value in values:
-        names = [name.strip() for name in value.split(",") if name.strip()]
+        names = _names(value)
         if names == ["each"]:
             variants += [frozenset({name}) for name in PARTS]
             continue
@@ -70,10 +78,10 @@ def _variants(_context: click.Context, _option: click.Parameter, values: tuple[s
 
 def _loads(_context: click.Context, _option: click.Parameter, value: str | None) -> list[float | None]:
     """The shares of capacity that are asked for; [None] for what the scenario says."""
+    if value is None:
+        return [None]
     loads: list[float | None] = []
-    for text in (value or "").split(","):
-        if not text.strip():
-            continue
+    for text in _names(value):
         try:
             load = float(text)
         except ValueError:
@@ -81,7 +89,7 @@ def _loads(_context: click.Context, _option: click.Parameter, value: str | None)
         if not 0 < load < 100:
             raise click.BadParameter(f"{text[:20]!r} is no share of capacity such as 0.7")
         loads.append(load)
-    return loads or [None]
+    return loads
 
 
 @click.command()
@@ -118,6 +126,8 @@ def simulate(
         _list_scenarios()
         return
     checked = _checked(scenario)
+    if report is not None and not report.parent.is_dir():
+        raise click.ClickException(f"{report}: cannot be written: there is no such folder")
     trial = Trial(checked, run_world, trace)
     chosen = _chosen(policies or checked.scenario.policies, variants)
     numbers = range(seed, seed + seeds)
@@ -180,6 +190,9 @@ def _checked(name: str) -> CheckedScenario:
     try:
         return load_scenario(path, os.environ)
     except ConfigErrors as errors:
+        if {"scenario", "fleet", "regions"} <= {problem.path for problem in errors.problems}:
+            message = "this is a configuration; a scenario has one for its fleet by `fleet: {config: FILE}`"
+            raise click.ClickException(f"{path}: {message}") from None
         for problem in errors.problems:
             click.echo(str(problem), err=True)
         sys.exit(1)

@@ -148,7 +148,8 @@ def test_a_report(small: str, tmp_path: Path) -> None:
     assert out.read_text() == "<html>4 runs, small, [1000.0]</html>"
     result = simulate(small, "--seeds", "1", "--report", str(tmp_path / "no" / "out.html"))
     assert result.exit_code == 1
-    assert "cannot be written: No such file or directory" in result.output
+    assert "cannot be written: there is no such folder" in result.output
+    assert result.stdout == "", "told before the runs, not after"
 
 
 def test_shipped_ones_by_name_and_by_path() -> None:
@@ -177,6 +178,10 @@ def test_shipped_ones_by_name_and_by_path() -> None:
             ["steady", "--policy", "oracle", "--without", "hold"],
             "no part of gslb is in oracle, so none can be taken away",
         ),
+        (["steady", "--policy", ""], "'--policy': it names nothing: say what, or leave the option away"),
+        (["steady", "--without", ","], "'--without': it names nothing"),
+        (["steady", "--load", ""], "'--load': it names nothing"),
+        (["config/example.yaml"], "config/example.yaml: this is a configuration; a scenario has one for its"),
         (["steady", "--load", "x"], "'x' is no share of capacity such as 0.7"),
         (["steady", "--load", "0"], "'0' is no share of capacity such as 0.7"),
         (["steady", "--load", "nan"], "'nan' is no share of capacity such as 0.7"),

@@ -185,7 +185,7 @@ class Routing(Section):
     """Share of a region's slots that foreign requests may fill, while another region has room."""
     overprovisioning: Annotated[float, Field(ge=1)] = 1.4
     """Regions of one `priority` keep all traffic until their live capacity times this is below what they have."""
-    prefill_per_token: Duration = 0.00005
+    prefill_per_token: PositiveDuration = 0.00005
     """Prefill time of one prompt token, until it is learnt (H100 with a 70B model: 0.05 ms)."""
     slot_hold: PositiveDuration = 3.9
     """How long an answer holds its slot, until it is learnt (a median chat answer: 3.9 s)."""

@@ -95,7 +95,7 @@ def _wording(detail: Any, path: KeyPath, node: Node | None) -> str:
 
 def _got(value: object, path: KeyPath, node: Node | None) -> str:
     """`the number 1e3`, `nothing`, `a list`: what stands there, as written."""
-    written = node.text if node is not None else ""
+    written = node.text if node is not None else str(value) if type(value) in (int, float) else ""
     if value is None or isinstance(value, list | dict) or not written or is_secret_path(path):
         return kind_of(value)
     return f"{kind_of(value).replace('a ', 'the ', 1)} {shown(written, path)}"

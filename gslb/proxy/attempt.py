@@ -301,7 +301,7 @@ class Attempt:
         ticket.close()
         door = self._exchange.generation.door
         door.counters.attempts[(self.decision.region, result)] += 1
-        if outcome is Outcome.SUCCESS:
+        if outcome is Outcome.SUCCESS and self.head is not None:  # a tunnel is open as long as its client likes
             door.fleet.answer_seen(self.key, (self._exchange.client.now_s() - self._sent_s) * 1000)
         door.holding.room_may_have_come()
         if door.fleet.outcome(self.key, outcome, self._exchange.client.now_s(), why):

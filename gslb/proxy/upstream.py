@@ -166,6 +166,8 @@ class UpstreamConnection:
             fault = "an upgrade nobody asked for"
         except httptools.HttpParserError as error:
             fault = f"no HTTP answer ({type(error).__name__})"
+        if not data.endswith(b"\n"):
+            self._is_between_chunks = False  # what is behind the last chunk is a part of the next one's size
         if self._is_in_body and fault is None:
             bodies = self._bodies
             if bodies:  # more of a body

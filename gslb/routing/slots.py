@@ -32,9 +32,9 @@ class LearntSlots:
 
     def sampled(self, previous: LoadSample | None, sample: LoadSample) -> None:
         """The engine's gauges, and what they were the last time."""
-        if not sample.running:
-            return
-        running = int(sample.running)
+        running = int(sample.running or 0.0)
+        if not running:
+            return  # a gateway may tell less than one, its engines' mean
         if sample.waiting:
             self._queue_seen(running, previous)
         elif self.slots is not None and running >= self.slots:

@@ -78,7 +78,7 @@ class FleetView:
                 record.health.set_marks(marks)
                 record.fit.believe(kin)
                 if record.endpoint.models is not None and endpoint.models is None:
-                    record.models = None  # declared before, now to be learnt
+                    record.models, record.model_cards = None, ()  # declared before, now to be learnt
             record.endpoint = endpoint
             record.guests = self._guests_in(endpoint.region.name)
             if endpoint.models is not None:
@@ -131,7 +131,7 @@ class FleetView:
             share = health.share
             is_moved = health.tick(now_s)
             # What is sampled regularly learns with its samples.
-            has_learnt = record.load_age_s(now_s) > _LEARNS_ALONE_S and record.learn()
+            has_learnt = record.load_age_s(now_s) > _LEARNS_ALONE_S and self._learn(record)
             if is_moved or has_learnt or health.share != share:
                 changed.append(record)
             roster = roster or is_moved
@@ -164,12 +164,17 @@ class FleetView:
             record.load = sample
             record.load_error = None
             record.fit.kin.sampled(previous, sample)
-            record.learn()
+            self._learn(record)
             record.others = others = others_in(sample)
-            record.usual_others += (1.0 if previous is None else _USUAL_WEIGHT) * (others - record.usual_others)
+            is_first = previous is None or previous.running is None  # a header alone told nothing of what is usual
+            record.usual_others += (1.0 if is_first else _USUAL_WEIGHT) * (others - record.usual_others)
             record.learnt_slots.sampled(previous, sample)
             if self._marks.stall_s:
                 self._judge_progress(record, sample)
+
+    def _learn(self, record: Record) -> bool:
+        """Take in what was seen at an endpoint; True when there was anything."""
+        return record.learn()
 
     def first_token_seen(self, key: str, work: float, ahead: float, wait_ms: float) -> None:
         """A first token came `wait_ms` after its request reached the engine of `key`, with `work` of its own to do

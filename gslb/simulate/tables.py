@@ -60,12 +60,13 @@ def _outcomes(policies: Mapping[str, Any]) -> Table:
     """What clients got."""
     titles = ("offered", "completed", "shed", "failed", "goodput %", "TTFT p50", "p90", "p99 ms")
     table = _table("policy", titles)
-    best = max(told["goodput"] for told in policies.values())
+    best = max((told["goodput"] for told in policies.values() if _has_goodput(told)), default=None)
     for name, told in policies.items():
         counts = (str(told[count]) for count in ("offered", "completed", "shed", "failed"))
         times = (_ms(told["ttft_ms"][quantile]) for quantile in ("p50", "p90", "p99"))
-        goodput = _with_margin(told["goodput"], told["goodput_ci95"])
-        table.add_row(_name(name, told), *counts, goodput, *times, style="bold" if told["goodput"] == best else "")
+        goodput = _with_margin(told["goodput"], told["goodput_ci95"]) if _has_goodput(told) else "-"
+        is_best = _has_goodput(told) and told["goodput"] == best
+        table.add_row(_name(name, told), *counts, goodput, *times, style="bold" if is_best else "")
     return table
 
 
@@ -95,10 +96,15 @@ def _regions(policy: str, told: Mapping[str, Any]) -> Table:
         counts = (str(home[count]) for count in ("offered", "completed", "shed", "failed"))
         times = (_ms(home["ttft_ms"][quantile]) for quantile in ("p50", "p99"))
         table.add_row(
-            region, *counts, _percent(home["goodput"]), *times, _percent(home["spill_share"]),
-            str(part["served"]["completed"]), _percent(part["busy_share"]),
+            region, *counts, _percent(home["goodput"] if _has_goodput(home) else None), *times,
+            _percent(home["spill_share"]), str(part["served"]["completed"]), _percent(part["busy_share"]),
         )  # fmt: skip
     return table
+
+
+def _has_goodput(counts: Mapping[str, Any]) -> bool:
+    """False where nothing was asked, or nothing has come to an end: then all of nothing was in time."""
+    return bool(counts["offered"] > counts["unfinished"])
 
 
 def _with_margin(share: float, margin: float | None) -> str:

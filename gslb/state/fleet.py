@@ -13,7 +13,7 @@ from typing import Any
 from gslb.routing.health import Cause, HealthMarks, Outcome, State
 from gslb.routing.learn import Moments
 from gslb.routing.load import InFlight
-from gslb.routing.snapshot import Known
+from gslb.routing.snapshot import Known, Record
 from gslb.routing.view import FleetView
 from gslb.types import ForcedState, LoadSample
 
@@ -93,6 +93,9 @@ class FollowingView(FleetView):
                 told[key] = record.seen.told()
                 record.seen = Moments()
         return told
+
+    def _learn(self, _record: Record) -> bool:
+        return False  # a header may tell a worker of load, but what was seen is the supervisor's to learn from
 
     def _tell_counted(self, key: str, outcome: Outcome) -> None:
         untold = self._untold.pop((key, outcome), None)

@@ -217,6 +217,7 @@ def test_fc28_a_bom_is_no_problem() -> None:
         ("health: {interval: 0s}", "f:4:20 health.interval", "more than 0"),
         ("timeouts: {total: 2.5}", "f:4:19 timeouts.total", "needs a unit"),
         ("limits: {header_count: 0}", "f:4:24 limits.header_count", "at least 1, got the number '0'"),
+        ("routing: {prefill_per_token: 0s}", "f:4:30 routing.prefill_per_token", "must be more than 0"),
         ("limits: {header_count: '5'}", "f:4:24 limits.header_count", "without quotes"),
         ("limits: {body_bytes: 5 MiBs}", "f:4:22 limits.body_bytes", "no size"),
         ("workers: 0", "f:4:10 workers", "from 1 to 256"),

@@ -157,7 +157,10 @@ FAULTS = LEAST + "faults: [{kind: region_loss, target: eu, at: 30s}]\n"
             "5:20 fleet.regions.us.location: 'aws:us-east-9' names no",
         ),
         (LEAST.replace("endpoints: 1}", "endpoints: 1, slotz: 3}"), "unknown key: did you mean 'slots'?"),
-        (LEAST.replace("endpoints: 1}", "endpoints: 0}"), "5:48 fleet.regions.us.endpoints: must be at least 1"),
+        (
+            LEAST.replace("endpoints: 1}", "endpoints: 0}"),
+            "5:48 fleet.regions.us.endpoints: must be at least 1, got the number",
+        ),
         (LEAST.replace("endpoints: 1}", "endpoints: 1000000000}"), "must be at most 10000"),
         (LEAST.replace("0.5", "0.5, clients: {us: 0}"), "load: nobody asks: clients needs an edge with a weight"),
         (LEAST.replace("poisson", "diurnal, day: 9s"), "load.day: must be at least 10"),

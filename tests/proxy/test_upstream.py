@@ -249,6 +249,17 @@ def test_a_payload_that_looks_like_a_chunk_is_none() -> None:
     assert waiter.end == "complete"
 
 
+def test_a_chunk_cut_in_its_size_is_no_shorter_one() -> None:
+    payload = b"hello\r\nb\r\nabcdefghijk"  # 0x15 bytes: what follows the 1 looks like two whole chunks
+    raw = CHUNKED + b"3\r\nabc\r\n" + chunk(payload) + b"0\r\n\r\n"
+    whole = seen([raw])
+    assert whole[2:4] == (b"abc" + payload, "complete")
+    first = len(CHUNKED) + 8
+    for cut in range(first, len(raw) - 5):
+        assert seen([raw[:cut], raw[cut:-5], raw[-5:]]) == whole, cut
+        assert seen([raw[:first], raw[first:cut], raw[cut:-5], raw[-5:]]) == whole, cut
+
+
 @settings(max_examples=300, deadline=None)
 @given(raw=st.binary(max_size=200), cut=st.integers(0, 200))
 def test_noise_ends_once(raw: bytes, cut: int) -> None:

@@ -60,3 +60,9 @@ def test_a_failed_trial_doubles_the_patience() -> None:
     believed = play(4, 80, lambda learnt: 9 if learnt.slots is None else learnt.slots)
     trials = [second for second, slots in enumerate(believed) if slots == 5]
     assert [later - earlier for earlier, later in pairwise(trials)] == [3, 5, 9, 17, 33]
+
+
+def test_less_than_one_running_is_no_slot_count() -> None:
+    learnt, sample = LearntSlots(), LoadSample(0.0, running=0.5, waiting=1.0)
+    learnt.sampled(sample, sample)
+    assert learnt.slots is None, "a gateway's mean over engines that hardly run anything"

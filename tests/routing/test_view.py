@@ -145,6 +145,7 @@ class TestReload:
         view.configure([endpoint(models=None)], MARKS)
         assert find(view.snapshot, KEY).models is None, "declared before, now to be learnt"
         assert view.known_models == frozenset()
+        assert view.model_cards() == []
 
     def test_an_ejected_endpoint_lists_no_models(self) -> None:
         view = one()
@@ -191,6 +192,12 @@ class TestLoad:
         view.load_sampled(KEY, sample(2.0, running=None, waiting=3))
         seen = find(view.snapshot, KEY)
         assert (seen.at_s, seen.others) == (2.0, 3)
+
+    def test_a_header_before_the_first_scrape_says_nothing_of_what_is_usual(self) -> None:
+        view = one()
+        view.load_sampled(KEY, LoadSample(1.0, waiting=0.0))
+        view.load_sampled(KEY, sample(2.0, running=100))
+        assert find(view.snapshot, KEY).usual_others == 100
 
     def test_a_restarted_engine_counts_from_zero(self) -> None:
         view = one()

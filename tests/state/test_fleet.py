@@ -11,7 +11,7 @@ from gslb.routing.learn import Moments
 from gslb.routing.load import OwnLoad
 from gslb.routing.view import FleetView
 from gslb.state.fleet import FollowingView, LeadingView, changes, told_of
-from gslb.types import ForcedState
+from gslb.types import ForcedState, LoadSample
 from tests.support.builders import MARKS, MODEL, endpoint, find, region, sample
 
 MEMBERS = [endpoint(region("eu"), 1), endpoint(region("eu"), 2, models=None)]
@@ -195,3 +195,16 @@ def test_what_first_tokens_teach_a_worker_comes_back_as_a_belief() -> None:
     assert mine.slot_hold_ms > 5000
     for name in ("base_ms", "rate_ms", "drain_ms", "slot_hold_ms", "usual_others"):
         assert getattr(mine, name) == getattr(theirs, name)
+
+
+def test_a_load_header_takes_no_lesson_from_the_supervisor() -> None:
+    """An engine without metrics may tell its queue with its answers, which only a worker sees."""
+    leading, following, _ = pair()
+    before = find(following.snapshot, KEY).base_ms
+    following.first_token_seen(KEY, 1000.0, 0.0, 500.0)
+    following.load_sampled(KEY, LoadSample(1.0, waiting=0.0))
+    assert find(following.snapshot, KEY).base_ms == before
+    for key, numbers in following.take_seen().items():
+        leading.learnt_elsewhere(key, Moments.from_told(numbers))
+    leading.tick(1.0)
+    assert find(following.snapshot, KEY).base_ms > before

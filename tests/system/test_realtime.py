@@ -44,6 +44,20 @@ async def test_an_upgrade_and_its_echo(edge: MakeEdge, upstream: MakeUpstream) -
     assert running.pool(one)._idle == []
 
 
+async def test_a_tunnel_says_nothing_of_how_long_answers_hold_a_slot(
+    edge: MakeEdge, upstream: MakeUpstream
+) -> None:
+    one = await upstream([SWITCH, "echo"])
+    running = await edge({"eu": [one]})
+    client, _ = await opened(running)
+    one.asked[0].close()
+    assert await client.end() == "fin"
+    assert (await running.record())["outcome"] == "ok"
+    (record,) = running.edge.fleet._records.values()
+    assert record.seen.is_empty
+    assert record.fit.slot_hold_ms == record.endpoint.slot_hold_ms
+
+
 async def test_bytes_glued_to_both_heads(edge: MakeEdge, upstream: MakeUpstream) -> None:
     one = await upstream([SWITCH + b"first", "hang"])
     running = await edge({"eu": [one]})
