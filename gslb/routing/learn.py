@@ -276,8 +276,8 @@ class ServiceFit:
 
 
 def kin_key(endpoint: Endpoint) -> tuple[object, ...]:
-    """Equal for endpoints that are declared alike."""
+    """Equal for endpoints that are declared alike. `capacity` is how many requests one shall have, not how fast it
+    is: who raises it does not begin anew."""
     return (
-        endpoint.prefill_ms_per_token, endpoint.step_ms, endpoint.slot_hold_ms, endpoint.capacity, endpoint.slots,
-        endpoint.models,
+        endpoint.prefill_ms_per_token, endpoint.step_ms, endpoint.slot_hold_ms, endpoint.slots, endpoint.models,
     )  # fmt: skip

@@ -186,6 +186,7 @@ def test_a_reload_with_other_priors_starts_anew_and_one_without_does_not() -> No
     fit.absorb(seen([(1000.0, 0.0, 400.0)] * 100))
     learnt_ms = fit.rate_ms
     assert kin_key(replace(PRIOR, url="http://elsewhere.invalid")) == kin_key(PRIOR)
+    assert kin_key(replace(PRIOR, capacity=7)) == kin_key(PRIOR), "a cap says nothing of speed"
     fit.believe(fit.kin)
     assert fit.rate_ms == learnt_ms
     other = replace(PRIOR, prefill_ms_per_token=0.2)
