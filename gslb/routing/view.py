@@ -180,7 +180,7 @@ class FleetView:
         """A first token came `wait_ms` after its request reached the engine of `key`, with `work` of its own to do
         and `ahead` before it. Not to be told of waits in a full engine's queue."""
         if record := self._records.get(key):
-            record.seen.first_token(work, ahead, record.fit.without_outlier(work, ahead, wait_ms))
+            record.fit.note(record.seen, work, ahead, wait_ms)
 
     def answer_seen(self, key: str, hold_ms: float) -> None:
         """A whole answer of `key` held its slot for `hold_ms`."""
