@@ -138,8 +138,8 @@ def test_one_that_others_overrun_looks_slow_for_long_prompts_too() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_where_prompts_are_long_short_ones_bad_luck_does_not_become_the_rate(seed: int) -> None:
-    """Mooncake's trace: half of what was believed cached is gone and takes its full time. The prompts that are known
-    to be long still tell what a token takes."""
+    """Mooncake's trace: half of what was believed cached is gone and takes its full time. The prompts that are
+    known to be long still tell what a token takes."""
     dice = Random(seed)
     fit = fit_of()
     for _ in range(400):
