@@ -14,10 +14,10 @@ believed to be like its kin, and an engine that others overrun looks slow for ev
 
 An observation weighs less the longer it had to be, by the square, since it is the relative error that counts. But
 a short one can be off by a whole prompt of usual size (what was believed cached is gone, another edge sent one),
-so those below the usual size weigh about alike. Without that, where prompts are long, the short ones' bad luck became
-the base and the rate went to nothing (Mooncake's trace: goodput .21, and .81 with it). What is far off counts as
-less far off; older ones fade. Sums are all that is kept: workers' can be added up, and a first token costs a few
-additions.
+so those below the usual size weigh about alike. Without that, where prompts are long, the short ones' bad luck
+became the base and the rate went to nothing (Mooncake's trace: goodput .21, and .81 with it). What is far off
+counts as less far off; older ones fade. Sums are all that is kept: workers' can be added up, and a first token
+costs a few additions.
 """
 
 from __future__ import annotations
