@@ -150,8 +150,11 @@ class Gslb(Process):
         self._access_log = logs / "access.log"
         self.port, self.admin_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        # Two more than the engine has slots: they shall wait in its queue and not here. And a server that was
+        # started anew is used at once.
         regions = {
-            name: {"location": locations[name], "endpoints": [{"url": url}]} for name, url in endpoints.items()
+            name: {"location": locations[name], "endpoints": [{"url": url, "capacity": SLOTS + 2}]}
+            for name, url in endpoints.items()
         }
         config = {
             "listen": f"127.0.0.1:{self.port}",
@@ -162,6 +165,7 @@ class Gslb(Process):
                 "overrides": {"192.0.2.0/24": "Frankfurt, DE", "198.51.100.0/24": "New York, US"},
             },
             "regions": regions,
+            "health": {"slow_start": "0s"},
             # Short enough that a silent engine does not hold up the run, and the head is held until its limit.
             "timeouts": {
                 "first_byte": f"{self.FIRST_BYTE_S}s", "commit_after": f"{self.FIRST_BYTE_S + 5}s",
