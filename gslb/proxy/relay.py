@@ -66,7 +66,10 @@ class Relay:
             payload = self._unsent + payload
             self._unsent = b""
         if is_complete:
-            self._write(payload + LAST_CHUNK if self.is_chunked else payload)
+            if self.is_chunked:
+                payload += LAST_CHUNK
+            if payload:  # to HTTP/1.0 the end of chunks is nothing but the close
+                self._write(payload)
             self._on_complete()
             return
         self._write(payload)
