@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -120,7 +121,7 @@ class EndpointPool:
             connection = self._idle.pop()
             if connection.is_lost:
                 continue
-            if now_s - connection.idle_since_s < self._idle_s:
+            if now_s < connection.idle_until_s:
                 return connection
             connection.abort()
         return None
@@ -162,12 +163,16 @@ class EndpointPool:
                 return connection
         raise failure
 
-    def give_back(self, connection: UpstreamConnection) -> None:
-        """An answer ended cleanly: the connection may serve again."""
-        if self._idle_s <= 0:
+    def give_back(self, connection: UpstreamConnection, announced_s: float | None) -> None:
+        """An answer ended cleanly: the connection may serve again, unless it is idle for too long. The endpoint
+        may have announced (Keep-Alive: timeout=N) when it closes this one."""
+        idle_s = self._idle_s
+        if announced_s is not None:
+            idle_s = min(idle_s, announced_s - _KEEP_ALIVE_MARGIN_S)
+        if idle_s <= 0:
             connection.abort()
             return
-        connection.idle_since_s = self._loop.time()
+        connection.idle_until_s = self._loop.time() + idle_s
         self._idle.append(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
@@ -180,20 +185,16 @@ class EndpointPool:
         for connection in self._idle:
             if connection.is_lost:
                 continue
-            if now_s - connection.idle_since_s < self._idle_s:
+            if now_s < connection.idle_until_s:
                 keep.append(connection)
             else:
                 connection.abort()
         self._idle = keep
 
-    def limit_idle(self, idle_s: float) -> None:
-        """The endpoint announced (Keep-Alive: timeout=N) that it closes after `idle_s`: retire before that."""
-        self._idle_s = min(self._idle_s, max(0.0, idle_s - _KEEP_ALIVE_MARGIN_S))
-
     def close_idle(self) -> None:
         """The pool is replaced: drop what is idle; connections under an answer end with it."""
         self._idle_s = 0.0
-        self.retire(self._loop.time())
+        self.retire(inf)
 
     def close(self) -> None:
         """Abort every connection."""

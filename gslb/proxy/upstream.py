@@ -53,7 +53,7 @@ class UpstreamConnection:
     __slots__ = (
         "_bodies", "_has_said_end", "_head", "_head_bytes", "_head_is_new", "_head_is_whole",
         "_is_between_chunks", "_is_complete", "_is_dirty", "_is_in_body", "_keeps_alive", "_parser", "_relay",
-        "_sink", "asker", "has_answered", "idle_since_s", "is_lost", "pool", "requests", "transport",
+        "_sink", "asker", "has_answered", "idle_until_s", "is_lost", "pool", "requests", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: EndpointPool) -> None:
@@ -62,7 +62,7 @@ class UpstreamConnection:
         self.transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self.requests = 0
-        self.idle_since_s = 0.0
+        self.idle_until_s = 0.0
         self.is_lost = False
         self._is_dirty = False
         self._has_said_end = False
@@ -250,11 +250,9 @@ class UpstreamConnection:
         self._sink = _to_nobody
         transport = cast(asyncio.Transport, self.transport)
         head = self._head
-        if head is not None and head.keep_alive_s is not None:
-            self.pool.limit_idle(head.keep_alive_s)
         may_reuse = self._keeps_alive and not self._is_dirty and (head is None or head.may_reuse)
         if may_reuse and not transport.get_write_buffer_size():
-            self.pool.give_back(self)
+            self.pool.give_back(self, None if head is None else head.keep_alive_s)
         else:
             self.is_lost = True
             transport.abort()

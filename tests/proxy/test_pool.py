@@ -46,8 +46,8 @@ async def test_opened_given_back_taken_again() -> None:
         connection = await opened(pool)
         assert isinstance(connection, UpstreamConnection)
         assert pool.take_idle(0) is None
-        pool.give_back(connection)
-        now_s = connection.idle_since_s
+        pool.give_back(connection, None)
+        now_s = connection.idle_until_s - 0.1
         assert pool.take_idle(now_s) is connection
         assert pool.take_idle(now_s) is None
         assert pool.opened == len(one.links) == 1
@@ -61,8 +61,8 @@ async def test_the_last_used_comes_first_and_the_old_are_retired() -> None:
         made = [await opened(pool) for _ in range(3)]
         for age, connection in enumerate(made):
             assert isinstance(connection, UpstreamConnection)
-            pool.give_back(connection)
-            connection.idle_since_s = 100.0 + age
+            pool.give_back(connection, None)
+            connection.idle_until_s = 104.0 + age
         assert pool.take_idle(103.9) is made[2]
         pool.retire(104.5)
         await until(lambda: sum(link.is_closed or bool(link.ended) for link in one.links) == 1)
@@ -76,29 +76,37 @@ async def test_a_connection_that_was_lost_is_not_handed_out() -> None:
         pool = pool_of(one.url)
         connection = await opened(pool)
         assert isinstance(connection, UpstreamConnection)
-        pool.give_back(connection)
+        pool.give_back(connection, None)
         await until(lambda: one.links)
         one.links[0].close()
         await until(lambda: connection.is_lost)
-        assert pool.take_idle(connection.idle_since_s) is None
+        assert pool.take_idle(connection.idle_until_s - 1.0) is None
 
 
-async def test_limits_on_idleness() -> None:
+@pytest.mark.parametrize(("announced_s", "kept_s"), [(None, 4.0), (60.0, 4.0), (4.5, 4.0), (1.0, 0.5)])
+async def test_limits_on_idleness(announced_s: float | None, kept_s: float) -> None:
     async with listening() as one:
         pool = pool_of(one.url, idle_s=4.0)
         connection = await opened(pool)
         assert isinstance(connection, UpstreamConnection)
-        pool.limit_idle(60)
-        pool.give_back(connection)
-        assert pool.take_idle(connection.idle_since_s + 3.9) is connection
-        pool.limit_idle(1)
-        pool.give_back(connection)
-        assert pool.take_idle(connection.idle_since_s + 0.9) is None
-        connection = await opened(pool)
-        assert isinstance(connection, UpstreamConnection)
-        pool.limit_idle(0)
-        pool.give_back(connection)
-        assert connection.is_lost
+        for age_s, found in ((kept_s - 0.1, connection), (kept_s + 0.1, None)):
+            pool.give_back(connection, announced_s)
+            assert pool.take_idle(asyncio.get_running_loop().time() + age_s) is found
+        pool.close()
+
+
+async def test_what_one_connection_was_told_binds_no_other() -> None:
+    """Found by fuzzing: one answer with `Keep-Alive: timeout=0` ended all reuse of its endpoint for good."""
+    async with listening() as one:
+        pool = pool_of(one.url, idle_s=4.0)
+        first, second = await opened(pool), await opened(pool)
+        assert isinstance(first, UpstreamConnection)
+        assert isinstance(second, UpstreamConnection)
+        pool.give_back(first, 0.0)
+        assert first.is_lost
+        pool.give_back(second, None)
+        assert pool.take_idle(second.idle_until_s - 0.1) is second
+        pool.close()
 
 
 async def test_a_replaced_pool_keeps_nothing() -> None:
@@ -107,11 +115,11 @@ async def test_a_replaced_pool_keeps_nothing() -> None:
         idle, busy = await opened(pool), await opened(pool)
         assert isinstance(idle, UpstreamConnection)
         assert isinstance(busy, UpstreamConnection)
-        pool.give_back(idle)
+        pool.give_back(idle, None)
         pool.close_idle()
         assert idle.is_lost
         assert not busy.is_lost
-        pool.give_back(busy)
+        pool.give_back(busy, None)
         assert busy.is_lost
 
 

@@ -313,11 +313,11 @@ def test_a_connection_closed_while_idle_is_known_to_be_lost() -> None:
     assert line.connection.is_lost
 
 
-def test_an_announced_limit_reaches_the_pool() -> None:
+def test_an_announced_limit_holds_for_the_connection() -> None:
     line = Line()
     line.ask()
     line.receive([b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=3\r\nContent-Length: 0\r\n\r\n"])
-    assert line.pool._idle_s == 2.5, "half a second before the engine closes it"
+    assert line.connection.idle_until_s == 2.5, "half a second before the engine closes it; the clock stands at 0"
 
 
 class Leaver(Waiter):
