@@ -38,7 +38,7 @@ def option(own: int = 0, share: float = 1.0) -> Option:
     view = fleet([endpoint()])
     occupy(view, "eu/1", own)
     find(view.snapshot, "eu/1").share = share
-    return Option(find(view.snapshot, "eu/1"), 10.0, 0.0, 0.0, 0.0, True)
+    return Option(find(view.snapshot, "eu/1"), 10.0, 0.0, 0.0, 0, True)
 
 
 def picks(policy: str, view: FleetView, times: int = 100, **rules: Any) -> Counter[str]:

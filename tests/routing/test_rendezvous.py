@@ -20,7 +20,7 @@ def options(count: int, loads: Sequence[int] = ()) -> list[Option]:
     view = fleet(endpoint(region("eu"), number) for number in range(count))
     for number, load in enumerate(loads):
         occupy(view, f"eu/{number}", load)
-    return [Option(one, 0.0, 0.0, 0.0, 0.0, True) for one in view.snapshot.endpoints]
+    return [Option(one, 0.0, 0.0, 0.0, 0, True) for one in view.snapshot.endpoints]
 
 
 def key_of(option: Option) -> str:
