@@ -79,7 +79,7 @@ def occupy(view: FleetView, region: str | None, share: float, pending_share: flo
                 ticket = one.own.open_ticket(dice.randrange(100, 2000))
                 assert ticket is not None  # without a capacity there is always a place
                 if dice.random() >= pending_share:
-                    ticket.first_token()
+                    ticket.first_token(0.0)
 
 
 def us_per_call(act: Callable[[], object]) -> float:

@@ -194,7 +194,7 @@ class Attempt:
         """The first token is here."""
         self._scanner = None
         if self._ticket is not None:
-            self._ticket.first_token()
+            self._ticket.first_token(self._exchange.client.now_s())
         exchange = self._exchange
         exchange.first_content()
         self._learn_first_token()

@@ -172,7 +172,7 @@ class Exchange:
 
     def next_attempt(self, decision: Decision) -> Attempt | None:
         """One more attempt, counted and not yet started; None when its endpoint has no place left."""
-        ticket = decision.open_ticket()
+        ticket = decision.open_ticket(self.client.now_s())
         if ticket is None:
             return None
         self.attempts += 1

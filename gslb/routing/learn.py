@@ -218,8 +218,9 @@ class Kin:
 
     def sampled(self, previous: LoadSample | None, sample: LoadSample) -> None:
         """Two samples of one's histogram of gaps between tokens tell how long its steps are: what is believed of
-        `base_ms` before anything was asked."""
-        if previous is None or previous.itl_sum_s is None or previous.itl_count is None:
+        `base_ms` before anything was asked, unless it was declared. Steps that also compute others' prompts are in
+        the histogram, so it says too much."""
+        if self._prior.step_ms or previous is None or previous.itl_sum_s is None or previous.itl_count is None:
             return
         if sample.itl_sum_s is None or sample.itl_count is None:
             return

@@ -1,7 +1,9 @@
 """Own load, counted exactly: tickets opened when an attempt starts and closed once when its stream ends.
 
 Prefill backlog is in no vLLM gauge, so an edge must count its own prompt tokens that have no first token
-yet; without that goodput at 0.9 load fell from .99 to .91 in simulation (DESIGN section 7).
+yet; without that goodput at 0.9 load fell from .99 to .91 in simulation (DESIGN section 7). They are counted whole
+until their first token, so since when the first of them has been at it is kept too: `predict` knows from that how
+much of them is done.
 """
 
 from __future__ import annotations
@@ -23,32 +25,48 @@ class InFlight(Protocol):
     def pending_tokens(self) -> int:
         """Prompt tokens of those without a first token."""
 
+    @property
+    def prefill_since_s(self) -> float:
+        """When the first of the pending prompts got its turn: none was before it, or the one before was done.
+        Monotonic seconds; says nothing while no tokens are pending."""
+
     def add(self, requests: int, pending_tokens: int) -> None:
         """Change both counts of this process (negative: less)."""
 
-    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+    def prefilled(self, pending_tokens: int, now_s: float) -> None:
+        """A prompt is done that had so many: it is the next one's turn."""
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None, now_s: float = 0.0) -> Ticket | None:
         """Count one more request with `uncached_tokens` of prompt to prefill; None when that would be more than
-        `capacity`, and nothing is counted then."""
+        `capacity`, and nothing is counted then. `now_s` matters only where there are tokens."""
 
 
 class OwnLoad:
     """The counts of an edge of one process: plain ints, which a decision reads for every candidate."""
 
-    __slots__ = ("pending_tokens", "requests")
+    __slots__ = ("pending_tokens", "prefill_since_s", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
         self.pending_tokens = 0
+        self.prefill_since_s = 0.0
 
     def add(self, requests: int, pending_tokens: int) -> None:
         """Change both counts."""
         self.requests += requests
         self.pending_tokens += pending_tokens
 
-    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+    def prefilled(self, pending_tokens: int, now_s: float) -> None:
+        """A prompt is done that had so many: it is the next one's turn."""
+        self.pending_tokens -= pending_tokens
+        self.prefill_since_s = now_s
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None, now_s: float = 0.0) -> Ticket | None:
         """Count one more request; None, and nothing counted, when `capacity` are under way already."""
         if capacity is not None and self.requests >= capacity:
             return None
+        if not self.pending_tokens:
+            self.prefill_since_s = now_s
         self.requests += 1
         self.pending_tokens += uncached_tokens
         return Ticket(self, uncached_tokens)
@@ -75,10 +93,10 @@ class Ticket:
         guests.add(1, 0)
         self._guests = guests
 
-    def first_token(self) -> None:
+    def first_token(self, now_s: float) -> None:
         """The prompt is prefilled: its tokens are no longer pending."""
         if self._pending_tokens:
-            self._load.add(0, -self._pending_tokens)
+            self._load.prefilled(self._pending_tokens, now_s)
             self._pending_tokens = 0
 
     def close(self) -> None:

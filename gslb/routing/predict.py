@@ -1,4 +1,5 @@
-"""How long the first token would take at one endpoint: network + queue wait + prefill, in milliseconds.
+"""How long the first token would take at one endpoint: network + queue wait + prefill, in milliseconds; and the
+tax, which nobody waits for: what being foreign is charged, and others' time that is wasted.
 
 Below the slot limit a first token waits for decoding steps and for the prompts ahead of it to be prefilled
 (`learn` says how long those take); at the limit it also waits for slots to come free, one every
@@ -27,7 +28,7 @@ _SURELY_FREE_BELOW = 1.0 - _DOUBTED_SHARE
 
 
 class Option:
-    """One endpoint as one request would find it. All times in ms; `total_ms` includes the foreign tax. `work` is
+    """One endpoint as one request would find it. All times in ms; `total_ms` includes the tax. `work` is
     what it would have to prefill of the prompt, `ahead` the same of prompts before it."""
 
     __slots__ = (
@@ -42,7 +43,7 @@ class Option:
         queue_ms: float,
         work: int,
         has_room: bool,
-        ahead: int = 0,
+        ahead: float = 0.0,
     ) -> None:
         self.view = view
         self.network_ms = network_ms
@@ -90,6 +91,23 @@ def _refilled(view: EndpointView, others: float, now_s: float, slots: int) -> fl
     return min(turned, others, _DOUBTED_SHARE * slots)
 
 
+def _still_ahead(view: EndpointView, now_s: float) -> float:
+    """Work of this edge's pending prompts that is not done yet, if they have gone at the usual pace since the
+    first of them got its turn: it waited for a step under way, then its own went on.
+
+    When all of it should be done and no first token has come, the pace is not the usual one. The longer that has
+    lasted the longer it is expected to go on, up to all of it: so an engine that hangs does not look idle.
+    """
+    own = view.own
+    pending = own.pending_tokens
+    if not pending:
+        return 0.0
+    busy_ms = (now_s - own.prefill_since_s) * 1000 - view.base_ms
+    if busy_ms <= 0.0:
+        return pending
+    return min(pending, abs(pending - busy_ms / view.rate_ms))
+
+
 def predict(
     view: EndpointView,
     network_ms: float,
@@ -97,11 +115,13 @@ def predict(
     work: int,
     now_s: float,
     stale_after_s: float,
+    taxed_work: float = 0.0,
 ) -> Option:
     """What a request with `work` (see `learn.prefill_work`) left to prefill would find at `view`. What is capped
-    never has room."""
+    never has room. `tax_ms` is the foreign tax, `taxed_work` is charged as far as the endpoint is crowded (see
+    `rules.Damping.crowd_tax`)."""
     own = view.own
-    ahead = own.pending_tokens
+    ahead = _still_ahead(view, now_s)
     is_fresh = now_s - view.at_s <= FRESH_S
     present = own.requests + view.others if is_fresh else in_system(view, now_s, stale_after_s)
     queue_ms = view.base_ms + ahead * view.drain_ms
@@ -123,4 +143,7 @@ def predict(
     elif view.is_kv_full and now_s - view.at_s <= stale_after_s:
         has_room = False
         queue_ms += view.slot_hold_ms / max(present, 1.0)
+    if taxed_work and slots:
+        crowd = min(present / slots, 1.0)
+        tax_ms += crowd * crowd * taxed_work * view.rate_ms
     return Option(view, network_ms, tax_ms, queue_ms, work, has_room, ahead)

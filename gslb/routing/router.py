@@ -48,10 +48,10 @@ class Decision:
         self.home = home
         self.reason = reason
 
-    def open_ticket(self) -> Ticket | None:
+    def open_ticket(self, now_s: float) -> Ticket | None:
         """Count its request in where it goes; None when the endpoint has no place left."""
         view = self.option.view
-        ticket = view.own.open_ticket(self.option.work, view.endpoint.capacity)
+        ticket = view.own.open_ticket(self.option.work, view.endpoint.capacity, now_s)
         if ticket is not None and self.region != self.home:
             ticket.as_guest(view.guests)
         return ticket

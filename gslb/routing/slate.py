@@ -64,8 +64,8 @@ class Slate:
     floor under every option's prefill; `seen` collects what a policy looked at (some perhaps twice)."""
 
     __slots__ = (
-        "_ask_gate", "_avoided", "_cached", "_gates", "_now_s", "_snapshot", "_tried", "dice", "facts", "home",
-        "least_prefill_ms", "rules", "seen", "tier", "turn", "work",
+        "_ask_gate", "_avoided", "_cached", "_gates", "_least_work", "_now_s", "_snapshot", "_tried", "dice",
+        "facts", "home", "least_prefill_ms", "rules", "seen", "tier", "turn", "work",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +91,7 @@ class Slate:
         self.home = home
         if cached is not None:
             work = prefill_work(facts.prompt_tokens, cached.most_tokens)
+        self._least_work = work
         self.least_prefill_ms = work * snapshot.least_rate_ms
         self.dice = dice
         self.turn = turn
@@ -112,7 +113,9 @@ class Slate:
         cached = self._cached
         if cached is not None and (cached_tokens := cached.tokens(view.endpoint.key)):
             work = prefill_work(self.facts.prompt_tokens, cached_tokens)
-        return predict(view, entry.network_ms, entry.tax_ms, work, self._now_s, self.rules.stale_after_s)
+        rules = self.rules
+        taxed = (work - self._least_work) * rules.damping.crowd_tax
+        return predict(view, entry.network_ms, entry.tax_ms, work, self._now_s, rules.stale_after_s, taxed)
 
     @property
     def has_cached(self) -> bool:

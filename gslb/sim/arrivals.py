@@ -174,10 +174,14 @@ def _turns(number: int, client: Client, at_s: float, budget_ms: float, talk: Tal
         prompt = min(said + talk.question.draw(dice), talk.most_tokens)
         answer = talk.answer.draw(dice)
         blocks = _longer(blocks, number, system, prompt, talk)
-        yield Ask(
-            at_s, client.place, client.edge, prompt, answer, budget_ms, blocks, talk.block_tokens, session=number
-        )
         said = prompt + answer
+        # The last token of an answer is in no engine's memory: nothing was computed from it.
+        spoken = _longer(blocks, number, system, said - 1, talk)
+        yield Ask(
+            at_s, client.place, client.edge, prompt, answer, budget_ms, blocks, talk.block_tokens, session=number,
+            answer_blocks=spoken[len(blocks) :],
+        )  # fmt: skip
+        blocks = spoken
         if said >= talk.most_tokens or dice.random() * talk.turns < 1.0:
             return
         at_s += answer * talk.token_s + dice.expovariate(1.0) * talk.think_s

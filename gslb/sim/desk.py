@@ -160,7 +160,7 @@ class Desk:
             self.affinity.observed(self.fleet.snapshot.endpoints)
 
     def _send(self, journey: Journey, decision: Decision, now_s: float) -> bool:
-        ticket = decision.open_ticket()
+        ticket = decision.open_ticket(now_s)
         if ticket is None:
             return False
         self._edge.send(

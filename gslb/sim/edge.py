@@ -120,7 +120,7 @@ class Edge:
             return
         attempt.first_s = attempt.journey.first_s = now_s
         if attempt.ticket is not None:
-            attempt.ticket.first_token()
+            attempt.ticket.first_token(now_s)
         self.chooser.first_token(attempt, now_s)
 
     def finished(self, now_s: float, attempt: Attempt) -> None:

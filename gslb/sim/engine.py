@@ -386,6 +386,8 @@ class Engine(Generic[S]):
             self._finish_one(sequence, now_s)
 
     def _finish_one(self, sequence: S, now_s: float) -> None:
+        if sequence.answer_blocks and self.spec.has_prefix_cache:
+            self.memory.keep_answer(sequence)
         self._remove(sequence)
         sequence.is_gone = True
         self.finished += 1

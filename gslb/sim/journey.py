@@ -104,7 +104,9 @@ class Attempt(Sequence):
         ticket: Ticket | None,
     ) -> None:
         ask = journey.ask
-        Sequence.__init__(self, ask.prompt_tokens, ask.output_tokens, ask.blocks, ask.block_tokens)
+        Sequence.__init__(
+            self, ask.prompt_tokens, ask.output_tokens, ask.blocks, ask.block_tokens, ask.answer_blocks
+        )
         self.journey = journey
         self.site = site
         self.leg_s = leg_s

@@ -1,4 +1,5 @@
-"""The KV memory of one simulated engine: what running sequences hold, and the prompt blocks kept beside that.
+"""The KV memory of one simulated engine: what running sequences hold, and the blocks of prompts and answers that
+are kept beside that.
 
 Blocks are chained ids (equal id, equal prompt up to its end). A block is *pinned* while a running sequence uses it
 and *idle* otherwise; idle ones are thrown out, least recently used first, when running sequences need the room.
@@ -79,6 +80,15 @@ class KvMemory:
             sequence.private -= moved
             self.free += moved
             self.pin(sequence, full)
+
+    def keep_answer(self, sequence: Sequence) -> None:
+        """An answer is whole: its whole blocks stay, idle, in what is the sequence's own until it gives that back.
+        To be called before that and before `unpin`: they are thrown out before the prompt that they hang on."""
+        pinned, idle = self._pinned, self._idle
+        for block in reversed(sequence.answer_blocks):
+            if block not in pinned and block not in idle:
+                idle[block] = sequence.block_tokens
+                self.idle_tokens += sequence.block_tokens
 
     def unpin(self, sequence: Sequence) -> None:
         """A sequence uses its blocks no longer. The end of a prompt becomes the older, so that it is thrown out

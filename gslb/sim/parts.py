@@ -69,7 +69,7 @@ def reduced(setting: Setting, policy: str) -> Setting:
 
 
 def _undamped(rules: RoutingRules, *, keeps_marks: bool) -> RoutingRules:
-    rules = replace(rules, damping=Damping(near_equal_ms=0.0, foreign_tax_ms=0.0), spill_cap=inf)
+    rules = replace(rules, damping=Damping(near_equal_ms=0.0, foreign_tax_ms=0.0, crowd_tax=0.0), spill_cap=inf)
     return rules if keeps_marks else replace(rules, gate_shut=inf, gate_open=inf)
 
 
@@ -99,22 +99,30 @@ def queue_of(setting: Setting) -> HoldQueue:
 class PartLoad:
     """Own load (an `InFlight`) of which a request counts for `request` and a pending prompt token for `token`."""
 
-    __slots__ = ("_request", "_token", "pending_tokens", "requests")
+    __slots__ = ("_request", "_token", "pending_tokens", "prefill_since_s", "requests")
 
     def __init__(self, request: int, token: int) -> None:
         self._request = request
         self._token = token
         self.requests = 0
         self.pending_tokens = 0
+        self.prefill_since_s = 0.0
 
     def add(self, requests: int, pending_tokens: int) -> None:
         """Change both counts, as far as they are kept."""
         self.requests += requests * self._request
         self.pending_tokens += pending_tokens * self._token
 
-    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+    def prefilled(self, pending_tokens: int, now_s: float) -> None:
+        """As `OwnLoad.prefilled`."""
+        self.add(0, -pending_tokens)
+        self.prefill_since_s = now_s
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None, now_s: float = 0.0) -> Ticket | None:
         """As `OwnLoad.open_ticket`; requests that are not counted fill no capacity."""
         if capacity is not None and self.requests >= capacity:
             return None
+        if not self.pending_tokens:
+            self.prefill_since_s = now_s
         self.add(1, uncached_tokens)
         return Ticket(self, uncached_tokens)

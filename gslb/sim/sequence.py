@@ -7,21 +7,27 @@ from typing import Protocol, TypeVar
 
 class Sequence:
     """One request in an engine: its lengths, and what is the engine's own. `cached_tokens` is what its first
-    admission found in the prefix cache."""
+    admission found in the prefix cache, `answer_blocks` go on from its prompt's when all is said."""
 
     __slots__ = (
-        "block_tokens", "blocks", "cached_tokens", "computed", "end_step", "has_first", "is_gone", "left",
-        "pinned", "private", "prompt_tokens", "since_step", "target",
+        "answer_blocks", "block_tokens", "blocks", "cached_tokens", "computed", "end_step", "has_first", "is_gone",
+        "left", "pinned", "private", "prompt_tokens", "since_step", "target",
     )  # fmt: skip
 
     def __init__(
-        self, prompt_tokens: int, output_tokens: int, blocks: tuple[int, ...] = (), block_tokens: int = 0
+        self,
+        prompt_tokens: int,
+        output_tokens: int,
+        blocks: tuple[int, ...] = (),
+        block_tokens: int = 0,
+        answer_blocks: tuple[int, ...] = (),
     ) -> None:
         self.prompt_tokens = prompt_tokens
         self.left = output_tokens
         """Tokens still to make, as of `since_step`."""
         self.blocks = blocks
         self.block_tokens = block_tokens
+        self.answer_blocks = answer_blocks
         self.target = prompt_tokens
         """Tokens to compute before the next one can be made: the prompt, after a preemption also what was made."""
         self.computed = 0

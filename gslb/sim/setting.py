@@ -22,8 +22,9 @@ class Ask:
 
     `place` is where the client is (the same object for clients of one city: places are interned), `edge` the name
     of the edge it comes to. `blocks` are chained ids of the prompt's leading blocks of `block_tokens` tokens
-    (equal id, equal prompt up to there). `session` marks requests of one conversation. `budget_ms` is what its
-    first token may take, seen from the client; goodput counts those that met it.
+    (equal id, equal prompt up to there), `answer_blocks` those that follow when its answer stands behind it, where
+    that is known. `session` marks requests of one conversation. `budget_ms` is what its first token may take, seen
+    from the client; goodput counts those that met it.
     """
 
     at_s: float
@@ -38,6 +39,7 @@ class Ask:
     tenant: str = ""
     priority: int = 0
     model: str = "model"
+    answer_blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

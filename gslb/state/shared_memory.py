@@ -1,8 +1,9 @@
 """What the workers of one edge count together: a table in anonymous memory.
 
-A row per endpoint, a column per worker; a cell holds two 64-bit integers (requests, pending prompt tokens) and has
-one writer, its worker, so that nothing is ever locked and a worker that dies leaves a wrong count only in its own
-column, which the supervisor then clears. Reading a count sums its row.
+A row per endpoint, a column per worker; a cell holds three 64-bit integers (requests, pending prompt tokens, since
+when the first of these is prefilled) and has one writer, its worker, so that nothing is ever locked and a worker
+that dies leaves a wrong count only in its own column, which the supervisor then clears. Reading a count sums its
+row.
 
 Rows from ROWS on are the buckets of limits per time (`policy.rate`). What a worker has taken from one stays taken
 when it dies.
@@ -29,6 +30,7 @@ CONNECTIONS_ROW: Final = 0
 WAITING_ROW: Final = 1
 _OWN_ROWS = frozenset((CONNECTIONS_ROW, WAITING_ROW))
 _CELL_BYTES: Final = 8
+_FIELDS: Final = 3
 _BUCKET: Final = "bucket"
 
 
@@ -72,39 +74,43 @@ class SharedTable:
 
     def load(self, row: int, column: int | None = None) -> SharedLoad:
         """The counts of `row`, written in `column`; None: only to be read here."""
-        return SharedLoad(*self._halves(row), column, self.barrier)
+        requests, tokens, since_us = self._fields(row)
+        return SharedLoad(requests, tokens, since_us, column, self.barrier)
 
     def bucket(self, row: int, column: int) -> Bucket:
         """The bucket of `row`, written in `column`."""
-        return Bucket(*self._halves(row), column, self.barrier)
+        taken, full, _ = self._fields(row)
+        return Bucket(taken, full, column, self.barrier)
 
     def waiting(self, column: int) -> SharedWaiting:
         """Since when requests wait, told in `column`."""
-        start = WAITING_ROW * self.columns * 2
-        return SharedWaiting(self._cells[start : start + self.columns], column)
+        return SharedWaiting(self._fields(WAITING_ROW)[0], column)
 
     def clear_column(self, column: int) -> None:
         """Forget what a worker had under way. Only once that worker is gone."""
         cells = self._cells
         step = self.columns
-        for i in range(column, ROWS * 2 * step, step):
+        for i in range(column, ROWS * _FIELDS * step, step):
             if cells[i]:
                 cells[i] = 0
 
     def clear_row(self, row: int) -> None:
         """Make all of `row` zero. Only where no worker writes."""
-        for half in self._halves(row):
+        for field in self._fields(row):
             for i in range(self.columns):
-                half[i] = 0
+                field[i] = 0
 
     def is_idle(self, row: int) -> bool:
         """True when no worker has anything under way in `row`; nobody ever has in a bucket's."""
-        return row >= ROWS or not any(any(half) for half in self._halves(row))
+        requests, tokens, _ = self._fields(row)
+        return row >= ROWS or not (any(requests) or any(tokens))
 
-    def _halves(self, row: int) -> tuple[memoryview, memoryview]:
-        start = row * self.columns * 2
-        middle, end = start + self.columns, start + self.columns * 2
-        return self._cells[start:middle], self._cells[middle:end]
+    def _fields(self, row: int) -> tuple[memoryview, memoryview, memoryview]:
+        """All workers' cells of `row`, field by field."""
+        columns = self.columns
+        first = row * columns * _FIELDS
+        second, third, end = first + columns, first + 2 * columns, first + 3 * columns
+        return self._cells[first:second], self._cells[second:third], self._cells[third:end]
 
     def close(self) -> None:
         """Close the descriptor; the memory stays mapped as long as a count of it is in use here."""
@@ -112,17 +118,20 @@ class SharedTable:
 
 
 def _size_bytes(columns: int) -> int:
-    return 2 * ROWS * columns * 2 * _CELL_BYTES
+    return 2 * ROWS * columns * _FIELDS * _CELL_BYTES
 
 
 class SharedLoad:
     """An endpoint's own load over all workers (a `routing.load.InFlight`)."""
 
-    __slots__ = ("_barrier", "_column", "_requests", "_tokens")
+    __slots__ = ("_barrier", "_column", "_requests", "_since_us", "_tokens")
 
-    def __init__(self, requests: memoryview, tokens: memoryview, column: int | None, barrier: Lock) -> None:
+    def __init__(
+        self, requests: memoryview, tokens: memoryview, since_us: memoryview, column: int | None, barrier: Lock
+    ) -> None:
         self._requests = requests
         self._tokens = tokens
+        self._since_us = since_us
         self._column = column
         self._barrier = barrier
 
@@ -136,19 +145,32 @@ class SharedLoad:
         """Prompt tokens of those without a first token, all workers' together."""
         return sum(self._tokens)
 
+    @property
+    def prefill_since_s(self) -> float:
+        """When the first of the pending prompts got its turn, as far as all workers have seen."""
+        return max(self._since_us) / 1e6
+
     def add(self, requests: int, pending_tokens: int) -> None:
         """Change this worker's counts. Only where a column was given."""
         assert self._column is not None, "these counts are another process's"
         self._requests[self._column] += requests
         self._tokens[self._column] += pending_tokens
 
-    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+    def prefilled(self, pending_tokens: int, now_s: float) -> None:
+        """A prompt of this worker's is done that had so many."""
+        self.add(0, -pending_tokens)
+        assert self._column is not None
+        self._since_us[self._column] = int(now_s * 1e6)
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None, now_s: float = 0.0) -> Ticket | None:
         """Count one more request; None, and nothing counted, when that would be more than `capacity`.
 
         First this worker counts itself in, then it looks at the sum and steps back when that is too much. Of two
         workers that go for the last place at least one sees the other, so the capacity is never exceeded; both may
         step back, and then each decides again.
         """
+        if uncached_tokens and self._column is not None and not any(self._tokens):
+            self._since_us[self._column] = int(now_s * 1e6)
         self.add(1, uncached_tokens)
         if capacity is not None:
             # The own count must be seen by the others before theirs are read: a store, then a load of something

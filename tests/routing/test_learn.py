@@ -200,6 +200,14 @@ def test_steps_come_from_two_samples_and_not_from_counters_that_began_anew() -> 
     assert not fit.follow_kin()
 
 
+def test_declared_steps_are_not_made_longer_by_steps_that_compute_prompts() -> None:
+    """Mooncake's trace: gaps between tokens are long where others' prompts are, and base_ms began at 300 ms."""
+    kin = Kin(replace(PRIOR, step_ms=30.0))
+    base_ms = kin.base_ms
+    kin.sampled(LoadSample(0.0, itl_sum_s=10.0, itl_count=100.0), LoadSample(1.0, itl_sum_s=40.0, itl_count=200.0))
+    assert kin.base_ms == base_ms
+
+
 def test_a_reload_with_other_priors_starts_anew_and_one_without_does_not() -> None:
     fit = fit_of()
     fit.absorb(seen([(1000.0, 0.0, 400.0)] * 100))

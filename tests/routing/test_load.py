@@ -16,10 +16,25 @@ def test_a_ticket_counts_from_open_to_close() -> None:
     own = OwnLoad()
     ticket = own.open_ticket(700)
     assert (own.requests, own.pending_tokens) == (1, 700)
-    ticket.first_token()
+    ticket.first_token(0.0)
     assert (own.requests, own.pending_tokens) == (1, 0)
     ticket.close()
     assert (own.requests, own.pending_tokens) == (0, 0)
+
+
+def test_the_first_pending_prompt_has_its_turn_since_it_came_or_the_one_before_was_done() -> None:
+    own = OwnLoad()
+    own.open_ticket(0, now_s=1.0)
+    first = own.open_ticket(700, now_s=5.0)
+    second = own.open_ticket(300, now_s=5.2)
+    assert first is not None
+    assert second is not None
+    assert own.prefill_since_s == 5.0
+    first.first_token(5.4)
+    assert own.prefill_since_s == 5.4
+    second.close()
+    own.open_ticket(100, now_s=9.0)
+    assert own.prefill_since_s == 9.0
 
 
 def test_closing_before_the_first_token_clears_its_tokens() -> None:
@@ -47,7 +62,10 @@ def test_fc23_any_sequence_counts_what_is_open_and_ends_at_zero(steps: list[tupl
             is_open.add(len(tickets))
             tickets.append(own.open_ticket(tokens))
         elif which < len(tickets):
-            getattr(tickets[which], step)()
+            if step == "first_token":
+                tickets[which].first_token(0.0)
+            else:
+                tickets[which].close()
             waiting.pop(which, None)
             if step == "close":
                 is_open.discard(which)
@@ -55,7 +73,7 @@ def test_fc23_any_sequence_counts_what_is_open_and_ends_at_zero(steps: list[tupl
         assert own.pending_tokens == sum(waiting.values())
     for ticket in tickets:
         ticket.close()
-        ticket.first_token()
+        ticket.first_token(0.0)
     assert (own.requests, own.pending_tokens) == (0, 0)
 
 
@@ -70,7 +88,7 @@ def test_fc23_a_thousand_requests_of_random_fate() -> None:
         assert own is not None
         ticket = own.open_ticket(dice.randrange(3000))
         if dice.random() < 0.5:
-            ticket.first_token()
+            ticket.first_token(0.0)
         if number % 20 == 0:
             long_streams.append(ticket)
         else:

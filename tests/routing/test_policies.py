@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gslb.native import is_native
+from gslb.routing.affinity import Affinity
 from gslb.routing.policies import POLICIES, _nearly_best, _one_of_front, lighter_of_two
 from gslb.routing.predict import Option
+from gslb.routing.router import Router
 from gslb.routing.rules import Damping, RoutingRules
 from gslb.routing.slate import Entry, Slate, Tier
 from gslb.routing.snapshot import Snapshot
 from gslb.routing.view import FleetView
 from tests.support.builders import (
+    allow_all,
     chosen_key,
     endpoint,
     endpoints,
@@ -288,6 +291,25 @@ def test_far_regions_are_not_looked_at() -> None:
     (slate.tier,) = candidates.tiers
     assert POLICIES["ttft"](slate) is not None
     assert {o.view.endpoint.region.name for o in slate.seen} == {"r0"}, "even with a prompt of a second's prefill"
+
+
+def test_computing_what_a_crowded_endpoint_has_cached_elsewhere_is_taxed() -> None:
+    """A conversation does not leave its cache for a little less waiting: everybody there would wait for it."""
+    view = fleet(endpoints(region(), 2, capacity=10, prefill_ms_per_token=0.1))
+    affinity = Affinity()
+    asked = facts(prompt_tokens=2048, prefix_blocks=(1, 2, 3, 4), block_tokens=512)
+    affinity.prefilled("eu/1", asked, 0.0)
+    occupy(view, "eu/1", 1, pending_tokens=4000)  # 240 ms; all anew are 205, taxed 256
+    occupy(view, "eu/2", 5)
+    chosen = {
+        tax: chosen_key(
+            Router(RoutingRules(damping=Damping(crowd_tax=tax)), allow_all, Random(1), affinity).route(
+                asked, view.snapshot, 0.0
+            )
+        )
+        for tax in (0.0, 1.0)
+    }
+    assert chosen == {0.0: "eu/2", 1.0: "eu/1"}
 
 
 def test_endpoints_of_one_region_share_its_turn() -> None:

@@ -41,6 +41,45 @@ def test_below_the_slots_own_pending_prompts_are_the_queue() -> None:
     assert look(view).has_room
 
 
+@pytest.mark.parametrize(
+    ("now_s", "ahead"),
+    [
+        (5.0, 3000.0), (4.0, 3000.0), (5.1, 2000.0), (5.25, 500.0), (5.3, 0.0), (5.4, 1000.0), (5.6, 3000.0),
+        (60.0, 3000.0),
+    ],
+)  # fmt: skip
+def test_pending_prompts_are_worked_off_at_the_usual_pace_and_come_back_when_overdue(
+    now_s: float, ahead: float
+) -> None:
+    """An engine that hangs must not look idle: what should be done and is not may last as long again."""
+    view = one(capacity=8, prefill_ms_per_token=0.1)
+    occupy(view, KEY, 3, pending_tokens=1000, at_s=5.0)
+    option = look(view, now_s=now_s)
+    assert option.ahead == pytest.approx(ahead, abs=1e-6)
+    assert option.queue_ms == pytest.approx(0.06 * ahead, abs=1e-6)
+
+
+def test_a_step_under_way_is_no_progress() -> None:
+    """The first of them waits for it as well."""
+    view = one(capacity=8, prefill_ms_per_token=0.1, step_ms=40.0)
+    occupy(view, KEY, 1, pending_tokens=1000, at_s=5.0)
+    assert look(view, now_s=5.06).ahead == 1000.0
+    assert look(view, now_s=5.11).ahead == pytest.approx(500.0)
+
+
+def test_taxed_work_costs_the_more_the_fuller_the_endpoint_is() -> None:
+    view = one(capacity=8, prefill_ms_per_token=0.1)
+
+    def tax_ms() -> float:
+        return predict(find(view.snapshot, KEY), 40.0, 30.0, 2000, 0.0, STALE_AFTER_S, taxed_work=1000).tax_ms
+
+    assert tax_ms() == 30.0
+    occupy(view, KEY, 4)
+    assert tax_ms() == pytest.approx(30.0 + 100.0 / 4)
+    occupy(view, KEY, 6)
+    assert tax_ms() == pytest.approx(130.0), "no more than its own time"
+
+
 def test_at_the_slots_it_also_waits_for_one_to_come_free() -> None:
     view = one(capacity=4, slot_hold_ms=4000.0)
     occupy(view, KEY, 4)

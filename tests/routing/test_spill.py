@@ -80,7 +80,7 @@ class TestSpillCap:
             decision = decided(asking.route(facts(), view.snapshot, 0.0))
             # Ejected endpoints leave the list of tiers, not the home: the client's nearest stays its home.
             taken[decision.region] += 1
-            tickets.append(decision.open_ticket())
+            tickets.append(decision.open_ticket(0.0))
         assert taken == {"uk": 10, "us": 10}
         for ticket in tickets:
             assert ticket is not None
@@ -94,7 +94,7 @@ class TestSpillCap:
         for _ in range(10):
             decision = decided(asking.route(facts(), view.snapshot, 0.0))
             assert decision.region == "uk"
-            assert decision.open_ticket() is not None
+            assert decision.open_ticket(0.0) is not None
         assert isinstance(asking.route(facts(), view.snapshot, 0.0), NoRoom)
 
 
@@ -110,7 +110,7 @@ class TestHerding:
             for n in range(40):
                 decision = decided(asking.route(facts(prompt_tokens=500), view.snapshot, n * 0.0025))
                 taken[decision.option.view.endpoint.key] += 1
-                assert decision.open_ticket() is not None
+                assert decision.open_ticket(0.0) is not None
             assert all(15 <= count <= 25 for count in taken.values()), (seed, taken)
 
     def test_a_load_that_hovers_at_a_mark_flips_the_gate_twice_at_most(self) -> None:

@@ -148,7 +148,9 @@ def test_a_conversation_stays_where_it_is_and_its_prompts_grow() -> None:
             assert after.prompt_tokens > before.prompt_tokens + before.output_tokens or (
                 after.prompt_tokens == TALK.most_tokens
             )
-            assert after.blocks[: len(before.blocks)] == before.blocks
+            spoken = before.blocks + before.answer_blocks
+            assert len(spoken) == (before.prompt_tokens + before.output_tokens - 1) // TALK.block_tokens
+            assert after.blocks[: len(spoken)] == spoken[: len(after.blocks)]
 
 
 def test_blocks_are_whole_and_shared_only_in_the_system_prompt() -> None:

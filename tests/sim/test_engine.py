@@ -31,9 +31,15 @@ class Named(Sequence):
     """A sequence that says which job it is."""
 
     def __init__(
-        self, owner: int, prompt: int, output: int, blocks: tuple[int, ...] = (), block_tokens: int = 0
+        self,
+        owner: int,
+        prompt: int,
+        output: int,
+        blocks: tuple[int, ...] = (),
+        block_tokens: int = 0,
+        answer_blocks: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(prompt, output, blocks, block_tokens)
+        super().__init__(prompt, output, blocks, block_tokens, answer_blocks)
         self.owner = owner
 
 
@@ -69,10 +75,17 @@ class Drive:
             self.check()
 
     def submit(
-        self, name: int, at_s: float, prompt: int, output: int, blocks: tuple[int, ...] = (), block_tokens: int = 0
+        self,
+        name: int,
+        at_s: float,
+        prompt: int,
+        output: int,
+        blocks: tuple[int, ...] = (),
+        block_tokens: int = 0,
+        answer_blocks: tuple[int, ...] = (),
     ) -> None:
         self.until(at_s)
-        self.sequences[name] = Named(name, prompt, output, blocks, block_tokens)
+        self.sequences[name] = Named(name, prompt, output, blocks, block_tokens, answer_blocks)
         self.engine.submit(self.sequences[name], at_s)
         self.check()
 
@@ -176,10 +189,45 @@ def test_a_prefix_is_computed_once() -> None:
     assert (drive.engine.prefix_hits, drive.engine.prefix_queries) == (900, 2000)
 
 
+def test_an_answer_is_kept_behind_its_prompt() -> None:
+    """As vLLM does it: whole blocks, without the last token, from which nothing was computed."""
+    drive = Drive(spec())
+    drive.submit(
+        1, 0.0, prompt=950, output=251, blocks=tuple(range(9)), block_tokens=100, answer_blocks=(9, 10, 11)
+    )
+    drive.until(50)
+    assert drive.engine.memory.idle_tokens == 1200
+    drive.submit(2, 60.0, prompt=1300, output=1, blocks=tuple(range(13)), block_tokens=100)
+    drive.until(100)
+    assert drive.sequences[2].cached_tokens == 1200
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 90), st.integers(1, 150)), max_size=30))
+@settings(deadline=None)
+def test_conversations_with_kept_answers_stay_within_the_memory(turns: list[tuple[int, int, int]]) -> None:
+    drive = Drive(spec(kv_tokens=1500, slots=4))
+    said: dict[int, int] = {}
+    for name, (talk, question, answer) in enumerate(turns):
+        prompt = said.get(talk, 0) + question
+        if prompt + answer > 1400:
+            prompt = question
+        said[talk] = prompt + answer
+        blocks = tuple(range(1000 * talk, 1000 * talk + (said[talk] - 1) // 16))
+        first = prompt // 16
+        drive.submit(name, 0.4 * name, prompt, answer, blocks[:first], 16, blocks[first:])
+    drive.until(1000)
+    assert len(drive.record.end) == len(turns)
+    assert drive.engine.memory.held_tokens == 0
+
+
 def test_without_a_prefix_cache_nothing_is_kept() -> None:
     drive = Drive(spec(has_prefix_cache=False))
     for name in (1, 2):
-        drive.submit(name, float(name), prompt=1000, output=1, blocks=tuple(range(10)), block_tokens=100)
+        blocks = tuple(range(12))
+        drive.submit(
+            name, float(name), prompt=1000, output=201, blocks=blocks[:10], block_tokens=100,
+            answer_blocks=blocks[10:],
+        )  # fmt: skip
     drive.until(100)
     assert drive.sequences[2].cached_tokens == 0
     assert drive.engine.memory.idle_tokens == 0

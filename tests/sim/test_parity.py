@@ -109,7 +109,7 @@ class Live:
 
     def went_on(self) -> None:
         if self.tickets:
-            self.lot.choice(self.tickets)[1].first_token()
+            self.lot.choice(self.tickets)[1].first_token(self.now_s)
 
     def ended(self) -> None:
         if self.tickets:

@@ -156,7 +156,7 @@ def test_a_load_that_is_not_counted_fills_no_capacity() -> None:
     assert ticket is not None
     assert load.open_ticket(5, capacity=1) is None
     assert (load.requests, load.pending_tokens) == (1, 0)
-    ticket.first_token()
+    ticket.first_token(0.0)
     ticket.close()
     assert (load.requests, load.pending_tokens) == (0, 0)
 

@@ -42,7 +42,7 @@ def test_what_one_worker_counts_all_read(table: SharedTable) -> None:
     tickets = [mine.open_ticket(100), theirs.open_ticket(30), theirs.open_ticket(7)]
     assert [(load.requests, load.pending_tokens) for load in (mine, theirs, reader)] == [(3, 137)] * 3
     assert tickets[1] is not None
-    tickets[1].first_token()
+    tickets[1].first_token(0.0)
     assert (reader.requests, reader.pending_tokens) == (3, 107)
     for ticket in tickets:
         assert ticket is not None
@@ -58,6 +58,16 @@ STEPS = st.lists(
         st.integers(0, 5000),
     )
 )  # fmt: skip
+
+
+def test_since_when_the_first_pending_prompt_is_prefilled_is_common_too(table: SharedTable) -> None:
+    mine, theirs, reader = table.load(5, 0), table.load(5, 1), table.load(5)
+    first = mine.open_ticket(100, now_s=2.0)
+    assert theirs.open_ticket(50, now_s=3.0) is not None
+    assert reader.prefill_since_s == 2.0, "the other worker's prompt waits behind it"
+    assert first is not None
+    first.first_token(4.5)
+    assert theirs.prefill_since_s == 4.5
 
 
 @given(STEPS, st.one_of(st.none(), st.integers(1, 4)))
@@ -90,7 +100,10 @@ def test_any_sequence_counts_what_is_open(steps: list[tuple[int, str, int, int]]
                     bystander = table.load(2, 0)
                     bystander.open_ticket(9)
             elif which < len(tickets):
-                getattr(tickets[which][1], step)()
+                if step == "first_token":
+                    tickets[which][1].first_token(0.0)
+                else:
+                    tickets[which][1].close()
                 waiting.pop(which, None)
                 if step == "close":
                     is_open.discard(which)

@@ -100,12 +100,13 @@ def keys(snapshot: Snapshot) -> list[str]:
     return [view.endpoint.key for view in snapshot.endpoints]
 
 
-def occupy(view: FleetView, key: str, requests: int, pending_tokens: int = 0) -> None:
-    """Open tickets at `key`: requests that have their first token, unless `pending_tokens` (each) is given."""
+def occupy(view: FleetView, key: str, requests: int, pending_tokens: int = 0, at_s: float = 0.0) -> None:
+    """Open tickets at `key`: requests that have their first token, unless `pending_tokens` (each) is given, which
+    began to be prefilled `at_s`."""
     own = view.own_load(key)
     assert own is not None
     for _ in range(requests):
-        own.open_ticket(pending_tokens)
+        own.open_ticket(pending_tokens, now_s=at_s)
 
 
 def eject(view: FleetView, *ejected: str, now_s: float = 0.0) -> None:
