@@ -303,7 +303,7 @@ class Attempt:
         door.counters.attempts[(self.decision.region, result)] += 1
         if outcome is Outcome.SUCCESS and self.head is not None:  # a tunnel is open as long as its client likes
             door.fleet.answer_seen(self.key, (self._exchange.client.now_s() - self._sent_s) * 1000)
-        door.holding.room_may_have_come()
+        door.holding.room_may_have_come(self.key)
         if door.fleet.outcome(self.key, outcome, self._exchange.client.now_s(), why):
             door.on_doubt(self.key)
 

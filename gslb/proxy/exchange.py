@@ -137,9 +137,9 @@ class Exchange:
     def _hold(self, no_room: NoRoom) -> None:
         self.home = no_room.home
         self.client.arm(NEVER_S)  # the queue minds its time
-        refusal = self.generation.door.holding.hold(self, no_room)
-        if refusal is not None:
-            self._follow(refusal)
+        choice = self.generation.door.holding.hold(self, no_room)
+        if choice is not None:
+            self._follow(choice)
 
     def take_place(self, decision: Decision) -> Attempt | None:
         """It is this request's turn: its attempt, not yet started; None when the endpoint has no place left."""

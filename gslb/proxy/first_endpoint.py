@@ -36,7 +36,7 @@ def choose_for_newcomer(exchange: Exchange, now_s: float) -> Choice:
     facts = exchange.facts
     choice = choose(exchange, facts, now_s)
     door = exchange.generation.door
-    if isinstance(choice, Decision) and door.holding.must_wait(exchange):
+    if isinstance(choice, Decision) and door.holding.must_wait(exchange, choice):
         door.holding.room_may_have_come()
         return exchange.generation.router.no_room(facts, door.fleet.snapshot, now_s)
     return choice

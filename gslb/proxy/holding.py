@@ -71,18 +71,22 @@ class Holding:
         self._look_s = _LOOK_S if others is None else _LOOK_WITH_OTHERS_S
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
+        self._freed: set[str] = set()
+        """Endpoints where room may have come since the last look."""
+        self._is_anywhere = False
+        """Room may have come at others as well."""
         self._has_stood_back = False
 
-    def must_wait(self, exchange: Exchange) -> bool:
+    def must_wait(self, exchange: Exchange, decision: Decision) -> bool:
         """True when others were there first, though there may be room."""
-        queue = self.queue
-        return len(queue) > 0 and queue.must_wait(_group(exchange), exchange.facts.priority)
+        queue, key = self.queue, decision.option.view.endpoint.key
+        return len(queue) > 0 and queue.must_wait(_group(exchange), exchange.facts.priority, key)
 
-    def hold(self, exchange: Exchange, no_room: NoRoom) -> Refusal | None:
-        """Hold the exchange's request until `Exchange.released` is called; or say why not."""
+    def hold(self, exchange: Exchange, no_room: NoRoom) -> Decision | Refusal | None:
+        """Hold the exchange's request until `Exchange.released` is called; or say why not, or where it goes."""
         now_s = exchange.client.now_s()
         held = self.queue.add(exchange.facts, _group(exchange), exchange, now_s, no_room, exchange.total_at_s)
-        if isinstance(held, Refusal):
+        if not isinstance(held, Held):
             return held
         exchange.held = held
         self._tell_others()
@@ -92,9 +96,15 @@ class Holding:
             self._look_soon()  # somebody had to go for it
         return None
 
-    def room_may_have_come(self) -> None:
-        """A place may be free: look soon, once."""
-        if len(self.queue) and not self._is_due and not self._others_wait_longer():
+    def room_may_have_come(self, key: str | None = None) -> None:
+        """A place may be free, at the endpoint `key` or anywhere: look soon, once."""
+        if not len(self.queue):
+            return
+        if key is None:
+            self._is_anywhere = True
+        else:
+            self._freed.add(key)
+        if not self._is_due and not self._others_wait_longer():
             self._look_soon()
 
     def leave(self, exchange: Exchange) -> None:
@@ -130,13 +140,16 @@ class Holding:
             self._timer = self._loop.call_later(self._look_s, self._look_regularly)
             self._has_stood_back = not self._has_stood_back and self._others_wait_longer()
             if not self._has_stood_back:
+                self._is_anywhere = True
                 self._look()
 
     def _look(self) -> None:
         self._is_due = False
         now_s = self._loop.time()
         left = _MOST_AT_ONCE
-        for held, choice in chain(self.queue.overdue(now_s), self.queue.release(now_s, self._place)):
+        freed, self._freed = None if self._is_anywhere else self._freed, set()
+        self._is_anywhere = False
+        for held, choice in chain(self.queue.overdue(now_s), self.queue.release(now_s, self._place, freed)):
             exchange = _exchange_of(held)
             self.leave(exchange)
             try:
@@ -145,6 +158,7 @@ class Holding:
                 self._loop.call_exception_handler({"message": "a held request failed", "exception": error})
             left -= 1
             if not left:
+                self._is_anywhere = True
                 self._look_soon()
                 return
 

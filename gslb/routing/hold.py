@@ -16,9 +16,9 @@ not keep, and it costs nothing when its client leaves. The order:
 4. Within a tenant the one whose budget ends first (equal budgets: in order of arrival); without budget its time
    ends when it gives up waiting.
 
-Groups: `Router.group_of`. One that finds no room closes its group for the rest of a release and no other, so that
-a full model or region blocks nobody else, and a release costs a routing decision per placed request and one more
-per group, however many wait.
+Groups: `Router.group_of`, and in each those apart that wait for the same endpoint (`NoRoom.waits_for`). One that
+finds no room closes its group for the rest of a release and no other, so that a full model or region blocks nobody
+else, and a release costs a routing decision per placed request and one more per group, however many wait.
 
 How to use it: `add` a newcomer when the router has no room, and also, with `Router.no_room`, when it has but
 `must_wait` says that others come first; then `release` at once. Call `release` whenever room may have come,
@@ -28,14 +28,14 @@ routing by `Held.facts_at`, and `overdue` at `next_due_s`.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from gslb.routing.decision import Decision
 from gslb.routing.refusal import NoRoom, Refusal, refuse_hopeless, refuse_waiting
-from gslb.routing.router import Decision
-from gslb.routing.waiting import Account, Drain, Group, Held, Line, by_order
+from gslb.routing.waiting import Account, Drain, Group, Held, Line, Where, by_order
 from gslb.types import Facts
 
 __all__ = ["REQUEST_COST", "Held", "HoldQueue", "HoldRules"]
@@ -70,8 +70,8 @@ class HoldQueue:
     def __init__(self, rules: HoldRules) -> None:
         self.rules = rules
         """May be replaced while requests wait; what is held keeps the time it was given."""
-        self._groups: dict[Hashable, Group] = {}
-        self._drains: dict[Hashable, Drain] = {}
+        self._groups: dict[Where, Group] = {}
+        self._drains: dict[Where, Drain] = {}
         self._had: dict[str, Account] = {}
         self._level = 0.0
         """What the tenant served last had had by then: where a tenant starts that had nothing waiting."""
@@ -99,29 +99,33 @@ class HoldQueue:
 
     # --- coming ------------------------------------------------------------------------------------
 
-    def must_wait(self, group: Hashable, priority: int) -> bool:
-        """True when others of `group`, of that class or a higher one, were there first."""
-        waiting = self._groups.get(group)
-        return waiting is not None and max(waiting.classes) >= priority
+    def must_wait(self, group: Hashable, priority: int, key: str) -> bool:
+        """True when others of `group`, of that class or a higher one, were there first: who wait for any slot, or
+        for one at the endpoint `key`."""
+        waiting = (self._groups.get((group, waits_for)) for waits_for in (None, key))
+        return any(one is not None and max(one.classes) >= priority for one in waiting)
 
     def add(
         self, facts: Facts, group: Hashable, cookie: object, now_s: float, no_room: NoRoom, until_s: float = inf
-    ) -> Held | Refusal:
-        """Hold a request that found no room, no longer than `until_s`; or say why not.
+    ) -> Held | Decision | Refusal:
+        """Hold a request that found no room, no longer than `until_s`; or say why not, or where it goes instead.
 
         A full queue takes it only at the cost of another: of a lower class, or late when this one is not, or of a
         tenant that has at least two more waiting. `overdue` then tells who had to go.
         """
-        rules = self.rules
-        held = self._made(facts, group, cookie, now_s, no_room, until_s)
-        if rules.refuses_late and held.due_s < inf:
-            wait_s = self._wait_s(held, now_s)
-            if now_s + wait_s > held.due_s:
-                return self._refuse(held, wait_s, is_late=True)
-        if len(self._held) >= rules.max_requests:
+        rules, instead = self.rules, no_room.instead
+        held = self._made(facts, (group, no_room.waits_for), cookie, now_s, no_room, until_s)
+        wait_s = self._wait_s(held, now_s)
+        is_hopeless = rules.refuses_late and held.due_s < now_s + wait_s
+        is_full = len(self) >= rules.max_requests
+        if instead is not None and (wait_s * 1000 > no_room.worth_ms or is_hopeless or is_full):
+            return instead
+        if is_hopeless:
+            return self._refuse(held, wait_s, is_late=True)
+        if is_full:
             last = self._to_displace(held, now_s)
             if last is None:
-                return self._refuse(held, self._wait_s(held, now_s))
+                return self._refuse(held, wait_s)
             self.remove(last)
             self._displaced.append(last)
         self._number += 1
@@ -129,7 +133,7 @@ class HoldQueue:
         return held
 
     def _made(
-        self, facts: Facts, group: Hashable, cookie: object, now_s: float, no_room: NoRoom, until_s: float
+        self, facts: Facts, group: Where, cookie: object, now_s: float, no_room: NoRoom, until_s: float
     ) -> Held:
         """The request as it would stand here."""
         rules = self.rules
@@ -179,16 +183,23 @@ class HoldQueue:
     # --- going -------------------------------------------------------------------------------------
 
     def release(
-        self, now_s: float, place: Callable[[Held], Decision | NoRoom | Refusal]
+        self,
+        now_s: float,
+        place: Callable[[Held], Decision | NoRoom | Refusal],
+        freed: Collection[str] | None = None,
     ) -> Iterator[tuple[Held, Decision | Refusal]]:
         """Who may go now, in order, each with what `place` said of it. `place` decides, or finds no room: then
         none of that group is asked again. Between two results the caller does what was decided, so that the next
         decision sees it; requests may come, leave and be refused meanwhile.
+
+        `freed`: the endpoints where room may have come; who waits for another one is not asked. None: anywhere.
         """
         self._age(now_s)
         closed: set[Hashable] = set()
+        if freed is not None:
+            closed.update(line for line in self._groups if line[1] is not None and line[1] not in freed)
         while (held := self._first(now_s, closed)) is not None:
-            choice = place(held)
+            choice = self._or_instead(held, place(held), now_s)
             if isinstance(choice, NoRoom):
                 closed.add(held.group)
                 continue
@@ -199,6 +210,19 @@ class HoldQueue:
                 self._had[held.tenant] = (cost + held.cost, since)
             self.remove(held)
             yield held, choice
+
+    def _or_instead(
+        self, held: Held, choice: Decision | NoRoom | Refusal, now_s: float
+    ) -> Decision | NoRoom | Refusal:
+        """`choice`, or what to do instead of waiting for one endpoint: for who waits for any slot, since there is
+        one, and for who has waited for that endpoint without slots coming free there as they should."""
+        if not isinstance(choice, NoRoom) or choice.instead is None:
+            return choice
+        if held.group[1] is None:
+            return choice.instead
+        drain = self._drain(held.group, now_s)
+        drain.observe(now_s)
+        return choice if 1000 / drain.per_s(choice.drain_per_s) <= choice.worth_ms else choice.instead
 
     def overdue(self, now_s: float) -> Iterator[tuple[Held, Refusal]]:
         """Who has waited as long as it may, or missed its budget where that is refused, or was displaced."""
@@ -300,7 +324,7 @@ class HoldQueue:
                 ahead += ranked.in_time.ahead_of(tenant, order_s, self._had, self._cost_had(tenant))
         return (ahead + 1) / drain.per_s(held.no_room.drain_per_s)
 
-    def _drain(self, group: Hashable, now_s: float) -> Drain:
+    def _drain(self, group: Where, now_s: float) -> Drain:
         drain = self._drains.get(group)
         if drain is None:
             if len(self._drains) >= _MOST_DRAINS:

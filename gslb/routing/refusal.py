@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
+from gslb.routing.decision import Decision
 from gslb.routing.fences import ResidencyRule, fence
 from gslb.routing.predict import Option
 from gslb.routing.snapshot import Snapshot
@@ -34,11 +36,17 @@ class NoRoom:
 
     `least_ms` is what its first token would take at the best of them once a slot is free there (network, decoding
     steps and prefill), `drain_per_s` how many slots come free in a second at all of them together.
+
+    With `waits_for` it is one endpoint that it waits for, since that has its prompt cached. Where another has
+    room, waiting longer than `worth_ms` costs more than going there `instead`.
     """
 
     home: str
     least_ms: float
     drain_per_s: float
+    waits_for: str | None = None
+    worth_ms: float = inf
+    instead: Decision | None = None
 
 
 def refuse_fenced(facts: Facts, snapshot: Snapshot, residency: ResidencyRule) -> Refusal:

@@ -7,16 +7,19 @@ per roster; what moves with load is predicted per request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from gslb.routing.affinity import Affinity
+from gslb.routing.cache_wait import held_for_cache
 from gslb.routing.candidates import Candidates, list_candidates
+from gslb.routing.decision import Decision
 from gslb.routing.explanation import explanation_of
 from gslb.routing.fences import ResidencyRule
 from gslb.routing.health import LAST_RESORT, State
-from gslb.routing.load import Gate, Ticket
+from gslb.routing.load import Gate
 from gslb.routing.panic import without_slow_start
 from gslb.routing.policies import POLICIES
 from gslb.routing.predict import Option, in_system
@@ -35,38 +38,6 @@ _REGION_STRIKES: Final = 2
 """After this many failures in one exchange a region is tried last: its next endpoint would likely fail too."""
 
 
-class Decision:
-    """Where to send one attempt, and the numbers behind it."""
-
-    __slots__ = ("_unseen_ms", "home", "option", "reason", "region")
-
-    def __init__(self, option: Option, home: str, reason: str, unseen_ms: float) -> None:
-        """`unseen_ms` of the network's time pass between client and edge."""
-        self.option = option
-        self._unseen_ms = unseen_ms
-        self.region = option.view.endpoint.region.name
-        self.home = home
-        self.reason = reason
-
-    def open_ticket(self, now_s: float) -> Ticket | None:
-        """Count its request in where it goes; None when the endpoint has no place left."""
-        view = self.option.view
-        ticket = view.own.open_ticket(self.option.work, view.endpoint.capacity, now_s)
-        if ticket is not None and self.region != self.home:
-            ticket.as_guest(view.guests)
-        return ticket
-
-    @property
-    def predicted_ms(self) -> float:
-        """Predicted time to first token, without the tax (which nobody waits for)."""
-        return self.option.predicted_ms
-
-    @property
-    def edge_ttft_ms(self) -> float:
-        """The part of it that the edge itself can see: without the client's way to the edge."""
-        return self.predicted_ms - self._unseen_ms
-
-
 class Router:
     """Decides. One per fleet view (whose roster number tells which lists still hold); keeps nothing but gates,
     a turn counter and candidate lists."""
@@ -80,6 +51,12 @@ class Router:
         self._residency = residency
         self._dice = dice
         self._policy = POLICIES[rules.policy]
+        self._waits_for_caches = (
+            affinity is not None
+            and rules.holds
+            and rules.waits_for_caches
+            and (rules.policy, rules.objective) == ("ttft", "latency")
+        )
         self._gates: dict[str, Gate] = {}
         self._kept: dict[tuple[object, ...], Candidates] = {}
         self._kept_entries = 0
@@ -152,7 +129,7 @@ class Router:
         slate = self._slate(candidates, facts, snapshot, now_s, (), frozenset())
         tiers = candidates.tiers[: candidates.live_tiers] or candidates.tiers
         options = (slate.option(entry) for tier in tiers for entry in tier.entries)
-        return hold_for_room([option for option in options if option is not None], candidates.home)
+        return self._held([option for option in options if option is not None], candidates.home)
 
     def last_resorts(self, facts: Facts, snapshot: Snapshot) -> int:
         """How many endpoints may be tried, once each, when none of those allowed is well; else 0."""
@@ -179,12 +156,13 @@ class Router:
             slate.tier = tier
             choice = self._policy(slate)
             if choice is not None:
-                return self._decided(choice, candidates, facts, slate, is_retry)
+                decided = self._decided(choice, candidates, facts, slate, is_retry)
+                return decided if is_retry else self._cache_wait(slate, choice, decided) or decided
         ramping = without_slow_start(slate.seen, now_s, self.rules.stale_after_s)
         if ramping is not None:
             return self._decided(ramping, candidates, facts, slate, is_retry)
         if slate.seen and self.rules.holds and not is_retry:
-            return hold_for_room(slate.seen, candidates.home)
+            return self._held(slate.seen, candidates.home)
         waiting = [option for option in slate.seen if not option.is_capped]
         if waiting:
             best = min(waiting, key=_by_wait)
@@ -192,6 +170,18 @@ class Router:
         if slate.seen:
             return refuse_saturated(slate.seen, candidates.home)
         return Refusal("no_healthy_region", "no endpoint is left to try", home=candidates.home)
+
+    def _cache_wait(self, slate: Slate, choice: Option, decided: Decision | Refusal) -> NoRoom | None:
+        """What the request waits for rather than go to `choice`, where there is room."""
+        if not self._waits_for_caches or not slate.has_cached:
+            return None
+        wait = held_for_cache(slate.seen, slate.home, self.rules.damping.near_equal_ms, choice)
+        return replace(wait, instead=decided) if wait is not None and isinstance(decided, Decision) else wait
+
+    def _held(self, options: Sequence[Option], home: str) -> NoRoom:
+        """What a request waits for that finds all of `options` full, or must let others go first."""
+        wait = held_for_cache(options, home, self.rules.damping.near_equal_ms) if self._waits_for_caches else None
+        return hold_for_room(options, home) if wait is None else wait
 
     def _slate(
         self,
@@ -238,7 +228,7 @@ class Router:
         if isinstance(choice, Decision):
             chosen, reason = choice.option, choice.reason
         else:
-            reason = choice.code if isinstance(choice, Refusal) else "no room"
+            reason = choice.code if isinstance(choice, Refusal) else _why_held(choice)
         return choice, explanation_of(chosen, reason, candidates, slate)
 
     # --- what is kept per roster ------------------------------------------------------------------
@@ -295,6 +285,10 @@ def _by_wait(option: Option) -> tuple[bool, bool, float]:
     ejected that a panic let in."""
     view = option.view
     return view.state is State.PROBING, view.suspicion >= LAST_RESORT, option.predicted_ms
+
+
+def _why_held(no_room: NoRoom) -> str:
+    return "no room" if no_room.waits_for is None else f"waits for its cache at {no_room.waits_for}"
 
 
 def _why_foreign(slate: Slate) -> str:

@@ -43,4 +43,6 @@ class RoutingRules:
     refuses_over_budget: bool = False
     holds: bool = False
     """Without room anywhere: hold at the edge (`NoRoom`) instead of queueing at an engine."""
+    waits_for_caches: bool = True
+    """Where `ttft` decides and requests are held: hold one for the full endpoint that has its prompt cached."""
     edge_place: Place | None = None

@@ -27,6 +27,10 @@ Account = tuple[float, int]
 began to wait first goes first. It only ever grows."""
 
 
+Where = tuple[Hashable, str | None]
+"""A group of requests, and of these those that wait for one endpoint (its key), or for any."""
+
+
 class Held:
     """One request that waits. Times in monotonic seconds.
 
@@ -49,7 +53,7 @@ class Held:
     def __init__(
         self,
         facts: Facts,
-        group: Hashable,
+        group: Where,
         cookie: object,
         no_room: NoRoom,
         needs_ms: float,

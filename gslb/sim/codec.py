@@ -18,9 +18,9 @@ from typing import Any
 
 from gslb import types
 from gslb.policy import residency
-from gslb.routing import health, load, refusal, router, rules, snapshot, view
+from gslb.routing import decision, health, load, refusal, rules, snapshot, view
 
-_MODULES = (types, health, load, refusal, router, rules, snapshot, view, residency)
+_MODULES = (types, decision, health, load, refusal, rules, snapshot, view, residency)
 """Whose classes may stand in a recording. Only they are made again when one is read."""
 
 CARRIED: Mapping[str, type] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gslb.routing.affinity import Affinity
 from gslb.routing.health import Outcome
@@ -63,13 +63,11 @@ class Desk:
     def take(self, journey: Journey, now_s: float) -> None:
         """Decide at once, or hold the request where nobody has room or others were there first."""
         facts, snapshot = journey.facts, self.fleet.snapshot
-        queue = self._queue
-        if len(queue) and queue.must_wait(self._router.group_of(facts, snapshot), facts.priority):
+        choice = self._route(facts, now_s)
+        if isinstance(choice, Decision) and self._must_wait(facts, choice):
             self._hold(journey, self._router.no_room(facts, snapshot, now_s), now_s)
             self.release(now_s)
-            return
-        choice = self._route(facts, now_s)
-        if isinstance(choice, NoRoom):
+        elif isinstance(choice, NoRoom):
             self._hold(journey, choice, now_s)
         else:
             self._do(journey, choice, now_s)
@@ -93,14 +91,25 @@ class Desk:
     def _hold(self, journey: Journey, no_room: NoRoom, now_s: float) -> None:
         group = self._router.group_of(journey.facts, self.fleet.snapshot)
         held = self._queue.add(journey.facts, group, journey, now_s, no_room)
-        if isinstance(held, Refusal):
-            self._edge.refuse(journey, held.code)
+        if not isinstance(held, Held):
+            self._do(journey, held, now_s)
 
-    def release(self, now_s: float) -> None:
-        """Room may have come: those go that find some."""
+    def _must_wait(self, facts: Facts, choice: Decision) -> bool:
+        queue = self._queue
+        if not len(queue):
+            return False
+        group = self._router.group_of(facts, self.fleet.snapshot)
+        return queue.must_wait(group, facts.priority, choice.option.view.endpoint.key)
+
+    def release(self, now_s: float, freed: Collection[str] | None = None) -> None:
+        """Room may have come, at the endpoints `freed` or anywhere: those go that find some."""
         if not len(self._queue):
             return
-        for held, choice in self._queue.release(now_s, lambda held: self._route(held.facts_at(now_s), now_s)):
+
+        def place(held: Held) -> Decision | NoRoom | Refusal:
+            return self._route(held.facts_at(now_s), now_s)
+
+        for held, choice in self._queue.release(now_s, place, freed):
             self._let_go(held, choice, now_s)
 
     def _let_go(self, held: Held, choice: Decision | Refusal, now_s: float) -> None:
@@ -145,7 +154,7 @@ class Desk:
         is_told = self._judges or outcome is Outcome.SUCCESS
         if is_told and self.fleet.outcome(key, outcome, now_s, why):
             self._on_doubt(key, now_s)
-        self.release(now_s)
+        self.release(now_s, (key,))
 
     def is_doubted(self, key: str) -> bool:
         """As the fleet view sees it."""

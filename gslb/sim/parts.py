@@ -23,6 +23,7 @@ PARTS: Mapping[str, str] = {
     "pending_tokens": "own prompt tokens that wait for their prefill are in no predicted queue",
     "affinity": "nothing is known of sessions and prefixes: no cached tokens expected, nothing kept together",
     "damping": "the least predicted milliseconds win: no choice among near-equals, no gates, no spill cap, no tax",
+    "cache_wait": "whose cache's endpoint is full goes where there is room, whatever that costs",
     "hold": "nothing is held at the edge: who finds no room goes to an engine's own queue, however long it is",
     "hold_order": "held requests go first come first served: no classes, no tenants in turn, the late not last",
     "refusal": "nobody is refused early: the late are served late",
@@ -58,6 +59,8 @@ def reduced(setting: Setting, policy: str) -> Setting:
         rules = _undamped(rules, keeps_marks=policy == "ordered")
     if "hold" in without:
         rules = replace(rules, holds=False)
+    if "cache_wait" in without:
+        rules = replace(rules, waits_for_caches=False)
     if "refusal" in without:
         rules = replace(rules, refuses_over_budget=False)
         hold = replace(hold, refuses_late=False)

@@ -26,7 +26,7 @@ def names(line: FirstCome, now_s: float, most: int = 100, full: str = "") -> lis
     gone: list[object] = []
 
     def place(held: Held) -> Decision | NoRoom | Refusal:
-        return ROOM if len(gone) >= most or held.group == full else refuse(held)
+        return ROOM if len(gone) >= most or held.group[0] == full else refuse(held)
 
     for held, _ in line.release(now_s, place):
         gone.append(held.cookie)
@@ -40,12 +40,12 @@ def test_first_come_first_served_whatever_class_tenant_or_budget() -> None:
     line.add(facts("b", priority=9), "g", 3, 0.2, ROOM)
     line.add(facts("b", budget_ms=200.0), "h", 4, 0.3, ROOM)
     assert len(line) == 4
-    assert line.must_wait("g", 10)
-    assert not line.must_wait("i", 0)
+    assert line.must_wait("g", 10, "eu/1")
+    assert not line.must_wait("i", 0, "eu/1")
     assert names(line, 5.0, most=1) == [1]
     assert names(line, 5.0) == [2, 3, 4]
     assert len(line) == 0
-    assert not line.must_wait("g", 0)
+    assert not line.must_wait("g", 0, "eu/1")
 
 
 def test_a_full_group_keeps_nobody_else_back() -> None:
