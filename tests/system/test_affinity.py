@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -13,7 +14,7 @@ from gslb.wire.openai import read_json_facts
 from gslb.wire.prefix import BLOCK_TOKENS, affinity_hash, prefix_blocks, prefix_space
 from tests.support.edge import RunningEdge, config_of
 from tests.support.raw_client import chat, request, until
-from tests.support.raw_upstream import DONE, HANG, ROLE_EVENT, answer, event, stream
+from tests.support.raw_upstream import DONE, GOOD, HANG, ROLE_EVENT, answer, event, stream
 from tests.system.conftest import MakeEdge, MakeMock, MakeUpstream
 
 SYSTEM = "".join(f"{number:07d} " for number in range(1024))  # four blocks
@@ -301,3 +302,42 @@ async def test_an_engine_that_says_it_can_keep_nothing_is_believed(edge: MakeEdg
     cached_at(running).observed(running.edge.fleet.snapshot.endpoints)
     shares = await conversation(running, 4)
     assert all(expected == 0.0 and found < 0.02 for expected, found in shares[1:])
+
+
+# --- waiting for a cache ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("per_token", "is_waited_for"), [("10ms", True), ("0.01ms", False)])
+async def test_the_full_endpoint_that_has_the_prompt_is_waited_for_as_long_as_that_saves(
+    edge: MakeEdge, upstream: MakeUpstream, per_token: str, is_waited_for: bool
+) -> None:
+    """Two endpoints with one place each. A place is believed to come free in seconds: the prompt saves 20 s, or
+    20 ms."""
+    members = [await upstream(), await upstream()]
+    places = [{"url": one.url, "capacity": 1} for one in members]
+    running = await edge({"eu": places}, routing={"prefill_per_token": per_token})
+    for one in members:
+        one.next_script = lambda: [GOOD]  # type: ignore[method-assign]
+    talk = request(chat(prompt=SYSTEM))
+    client = await running.connect()
+    assert (await client.ask(talk)).status == 200
+    has, other = sorted(members, key=lambda one: -len(one.requests))
+    gates = {one: asyncio.Event() for one in members}
+    has.next_script = lambda: [gates[has], GOOD]  # type: ignore[method-assign]
+    other.next_script = lambda: [gates[other], GOOD]  # type: ignore[method-assign]
+    fillers = [await running.connect() for _ in range(2)]
+    filled = [one.send(request(chat())) for one in fillers]
+    await until(lambda: running.in_flight == 2, "both places taken")
+    gates[other].set()
+    await until(lambda: running.in_flight == 1, "room at the other")
+
+    told = client.send(talk)
+    if is_waited_for:
+        await until(lambda: running.edge.counters.queue_depth == 1, "it waits")
+        assert len(other.requests) == 1
+        gates[has].set()
+    assert (await client.whole(told)).status == 200
+    assert len((has if is_waited_for else other).requests) == (3 if is_waited_for else 2)
+    gates[has].set()
+    for one, answer_of in zip(fillers, filled, strict=True):
+        assert (await one.whole(answer_of)).status == 200
