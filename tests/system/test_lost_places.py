@@ -15,6 +15,7 @@ class Contested:
 
     def __init__(self, losses: int, shows: int = 0) -> None:
         self.requests = self.pending_tokens = 0
+        self.prefill_since_s = 0.0
         self.losses = losses
         self.shows = shows
 
@@ -22,7 +23,11 @@ class Contested:
         self.requests += requests
         self.pending_tokens += pending_tokens
 
-    def open_ticket(self, uncached_tokens: int, capacity: int | None = None) -> Ticket | None:
+    def prefilled(self, pending_tokens: int, now_s: float) -> None:
+        self.add(0, -pending_tokens)
+        self.prefill_since_s = now_s
+
+    def open_ticket(self, uncached_tokens: int, capacity: int | None = None, now_s: float = 0.0) -> Ticket | None:
         if self.losses:
             self.losses -= 1
             self.requests = self.shows
