@@ -26,6 +26,10 @@ _DOUBTED_SHARE: Final = 0.25
 """Of an endpoint's slots at most so many count as filled by others without anybody having told."""
 _SURELY_FREE_BELOW = 1.0 - _DOUBTED_SHARE
 
+_NO_PROGRESS_BASES: Final = 2.0
+"""So many times `base_ms` a prompt has its turn before any of it counts as done: it waits for a step under way, and
+an engine that has just become slow must not look quick (a region three times as slow: 0.1 points)."""
+
 
 class Option:
     """One endpoint as one request would find it. All times in ms; `total_ms` includes the tax. `work` is
@@ -93,19 +97,18 @@ def _refilled(view: EndpointView, others: float, now_s: float, slots: int) -> fl
 
 def _still_ahead(view: EndpointView, now_s: float) -> float:
     """Work of this edge's pending prompts that is not done yet, if they have gone at the usual pace since the
-    first of them got its turn: it waited for a step under way, then its own went on.
+    first of them got its turn.
 
-    When all of it should be done and no first token has come, the pace is not the usual one. The longer that has
-    lasted the longer it is expected to go on, up to all of it: so an engine that hangs does not look idle.
+    When all of it should be done and no first token has come, the pace is not the usual one, and nobody knows how
+    much is left: all of it counts again. So an engine that hangs or has become slow does not look idle.
     """
     own = view.own
     pending = own.pending_tokens
     if not pending:
         return 0.0
-    busy_ms = (now_s - own.prefill_since_s) * 1000 - view.base_ms
-    if busy_ms <= 0.0:
-        return pending
-    return min(pending, abs(pending - busy_ms / view.rate_ms))
+    busy_ms = (now_s - own.prefill_since_s) * 1000 - _NO_PROGRESS_BASES * view.base_ms
+    left = pending - max(busy_ms, 0.0) / view.rate_ms
+    return left if left > 0.0 else pending
 
 
 def predict(

@@ -44,14 +44,13 @@ def test_below_the_slots_own_pending_prompts_are_the_queue() -> None:
 @pytest.mark.parametrize(
     ("now_s", "ahead"),
     [
-        (5.0, 3000.0), (4.0, 3000.0), (5.1, 2000.0), (5.25, 500.0), (5.3, 0.0), (5.4, 1000.0), (5.6, 3000.0),
-        (60.0, 3000.0),
+        (5.0, 3000.0), (4.0, 3000.0), (5.1, 2000.0), (5.25, 500.0), (5.29, 100.0), (5.31, 3000.0), (60.0, 3000.0),
     ],
 )  # fmt: skip
 def test_pending_prompts_are_worked_off_at_the_usual_pace_and_come_back_when_overdue(
     now_s: float, ahead: float
 ) -> None:
-    """An engine that hangs must not look idle: what should be done and is not may last as long again."""
+    """An engine that hangs must not look idle: of what should be done and is not, nobody knows how much is left."""
     view = one(capacity=8, prefill_ms_per_token=0.1)
     occupy(view, KEY, 3, pending_tokens=1000, at_s=5.0)
     option = look(view, now_s=now_s)
@@ -60,11 +59,11 @@ def test_pending_prompts_are_worked_off_at_the_usual_pace_and_come_back_when_ove
 
 
 def test_a_step_under_way_is_no_progress() -> None:
-    """The first of them waits for it as well."""
+    """The first of them waits for it as well, and may wait longer than usual."""
     view = one(capacity=8, prefill_ms_per_token=0.1, step_ms=40.0)
     occupy(view, KEY, 1, pending_tokens=1000, at_s=5.0)
-    assert look(view, now_s=5.06).ahead == 1000.0
-    assert look(view, now_s=5.11).ahead == pytest.approx(500.0)
+    assert look(view, now_s=5.12).ahead == pytest.approx(1000.0)
+    assert look(view, now_s=5.17).ahead == pytest.approx(500.0)
 
 
 def test_taxed_work_costs_the_more_the_fuller_the_endpoint_is() -> None:
