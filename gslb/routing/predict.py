@@ -27,8 +27,8 @@ _DOUBTED_SHARE: Final = 0.25
 _SURELY_FREE_BELOW = 1.0 - _DOUBTED_SHARE
 
 _NO_PROGRESS_BASES: Final = 2.0
-"""So many times `base_ms` a prompt has its turn before any of it counts as done: it waits for a step under way, and
-an engine that has just become slow must not look quick (a region three times as slow: 0.1 points)."""
+"""So many times `base_ms` a prompt has its turn before any of it counts as done: it waits for a step under way,
+and an engine that has just become slow must not look quick (a region three times as slow: 0.1 points)."""
 
 
 class Option:

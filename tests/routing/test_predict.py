@@ -50,7 +50,7 @@ def test_below_the_slots_own_pending_prompts_are_the_queue() -> None:
 def test_pending_prompts_are_worked_off_at_the_usual_pace_and_come_back_when_overdue(
     now_s: float, ahead: float
 ) -> None:
-    """An engine that hangs must not look idle: of what should be done and is not, nobody knows how much is left."""
+    """An engine that hangs must not look idle: of what is overdue nobody knows how much is left."""
     view = one(capacity=8, prefill_ms_per_token=0.1)
     occupy(view, KEY, 3, pending_tokens=1000, at_s=5.0)
     option = look(view, now_s=now_s)
