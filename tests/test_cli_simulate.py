@@ -173,7 +173,7 @@ def test_shipped_ones_by_name_and_by_path() -> None:
         (["stedy"], "there is no scenario 'stedy': did you mean 'steady'?"),
         (["steady", "--policy", "ttft,nearst"], "there is no policy 'nearst': did you mean 'nearest'?"),
         (["steady", "--without", "hold,dampng"], "there is no part 'dampng': did you mean 'damping'?"),
-        (["steady", "--without", "all"], "there is no part 'all'; known: affinity, cache_wait, damping, ejection, "),
+        (["steady", "--without", "all"], "there is no part 'all'; known: affinity, cache_wait, damping, "),
         (
             ["steady", "--policy", "oracle", "--without", "hold"],
             "no part of gslb is in oracle, so none can be taken away",
