@@ -28,17 +28,15 @@ def held_for_cache(
     full = [option for option in seen if _is_waited_for(option)]
     if not full:
         return None
-    best = min(full, key=_placed_ms)
+    best = min(full, key=_cost_ms)
     if choice is None:
-        other_ms = min((_placed_ms(option) for option in full if option.work > best.work), default=0.0)
+        other_ms = min((_cost_ms(option) for option in full if option.work > best.work), default=0.0)
     else:
         other_ms = choice.total_ms if best.work < choice.work else 0.0
-    worth_ms = other_ms - _placed_ms(best)
+    worth_ms = other_ms - _cost_ms(best)
     if worth_ms <= near_equal_ms:
         return None
-    view = best.view
-    drain_per_s = 1000.0 * (view.slots or 1) / view.slot_hold_ms
-    return NoRoom(home, _placed_ms(best) - best.tax_ms, drain_per_s, view.endpoint.key, worth_ms)
+    return NoRoom(home, best.placed_ms, best.slots_per_s, best.view.endpoint.key, worth_ms)
 
 
 def _is_waited_for(option: Option) -> bool:
@@ -46,6 +44,6 @@ def _is_waited_for(option: Option) -> bool:
     return not option.has_room and view.slots is not None and view.state is not State.PROBING
 
 
-def _placed_ms(option: Option) -> float:
-    """What it would take with a slot, tax included."""
-    return option.network_ms + option.tax_ms + max(option.view.base_ms, 0.0) + option.prefill_ms
+def _cost_ms(option: Option) -> float:
+    """What it would cost with a slot: tax included."""
+    return option.placed_ms + option.tax_ms

@@ -119,7 +119,12 @@ class HoldQueue:
         is_hopeless = rules.refuses_late and held.due_s < now_s + wait_s
         is_full = len(self) >= rules.max_requests
         if instead is not None and (wait_s * 1000 > no_room.worth_ms or is_hopeless or is_full):
-            return instead
+            key = instead.option.view.endpoint.key
+            if not self.must_wait(group, facts.priority, key):
+                return instead
+            # Others wait for what it would take: it stands behind them.
+            behind = NoRoom(no_room.home, instead.option.placed_ms, no_room.drain_per_s)
+            return self.add(facts, group, cookie, now_s, behind, until_s)
         if is_hopeless:
             return self._refuse(held, wait_s, is_late=True)
         if is_full:

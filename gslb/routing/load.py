@@ -58,7 +58,7 @@ class OwnLoad:
 
     def prefilled(self, pending_tokens: int, now_s: float) -> None:
         """A prompt is done that had so many: it is the next one's turn."""
-        self.pending_tokens -= pending_tokens
+        self.add(0, -pending_tokens)
         self.prefill_since_s = now_s
 
     def open_ticket(self, uncached_tokens: int, capacity: int | None = None, now_s: float = 0.0) -> Ticket | None:
@@ -67,8 +67,7 @@ class OwnLoad:
             return None
         if not self.pending_tokens:
             self.prefill_since_s = now_s
-        self.requests += 1
-        self.pending_tokens += uncached_tokens
+        self.add(1, uncached_tokens)
         return Ticket(self, uncached_tokens)
 
 

@@ -70,6 +70,16 @@ class Option:
         """Predicted time to first token: the total without the tax, which nobody waits for."""
         return self.total_ms - self.tax_ms
 
+    @property
+    def placed_ms(self) -> float:
+        """The same once it has a slot, with nobody's prompt ahead: network, decoding steps and prefill."""
+        return self.network_ms + max(self.view.base_ms, 0.0) + self.prefill_ms
+
+    @property
+    def slots_per_s(self) -> float:
+        """How many slots come free there in a second while all are in use."""
+        return 1000.0 * (self.view.slots or 1) / self.view.slot_hold_ms
+
 
 def in_system(view: EndpointView, now_s: float, stale_after_s: float) -> float:
     """Requests at the endpoint: ours exactly, others' by the last sample. As that ages it gives way to what others

@@ -90,9 +90,8 @@ def hold_for_room(seen: Sequence[Option], home: str) -> NoRoom:
     """Every endpoint in `seen` (each once or more often) is full for now."""
     by_key = {option.view.endpoint.key: option for option in seen}
     options = by_key.values()
-    drain_per_s = sum(1000.0 * (option.view.slots or 1) / option.view.slot_hold_ms for option in options)
-    least_ms = min(option.network_ms + option.prefill_ms + max(option.view.base_ms, 0.0) for option in options)
-    return NoRoom(home, least_ms, drain_per_s)
+    drain_per_s = sum(option.slots_per_s for option in options)
+    return NoRoom(home, min(option.placed_ms for option in options), drain_per_s)
 
 
 def refuse_waiting(wait_s: float, home: str) -> Refusal:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf
 
 from gslb.routing.hold import HoldQueue
-from gslb.routing.load import InFlight, OwnLoad, Ticket
+from gslb.routing.load import InFlight, OwnLoad
 from gslb.routing.rules import Damping, RoutingRules
 from gslb.routing.view import FleetView
 from gslb.sim.first_come import FirstCome
@@ -99,33 +99,18 @@ def queue_of(setting: Setting) -> HoldQueue:
     return FirstCome(setting.hold) if "hold_order" in setting.without else HoldQueue(setting.hold)
 
 
-class PartLoad:
-    """Own load (an `InFlight`) of which a request counts for `request` and a pending prompt token for `token`."""
+class PartLoad(OwnLoad):
+    """Own load of which a request counts for `request` and a pending prompt token for `token`. Requests that are
+    not counted fill no capacity."""
 
-    __slots__ = ("_request", "_token", "pending_tokens", "prefill_since_s", "requests")
+    __slots__ = ("_request", "_token")
 
     def __init__(self, request: int, token: int) -> None:
+        super().__init__()
         self._request = request
         self._token = token
-        self.requests = 0
-        self.pending_tokens = 0
-        self.prefill_since_s = 0.0
 
     def add(self, requests: int, pending_tokens: int) -> None:
         """Change both counts, as far as they are kept."""
         self.requests += requests * self._request
         self.pending_tokens += pending_tokens * self._token
-
-    def prefilled(self, pending_tokens: int, now_s: float) -> None:
-        """As `OwnLoad.prefilled`."""
-        self.add(0, -pending_tokens)
-        self.prefill_since_s = now_s
-
-    def open_ticket(self, uncached_tokens: int, capacity: int | None = None, now_s: float = 0.0) -> Ticket | None:
-        """As `OwnLoad.open_ticket`; requests that are not counted fill no capacity."""
-        if capacity is not None and self.requests >= capacity:
-            return None
-        if not self.pending_tokens:
-            self.prefill_since_s = now_s
-        self.add(1, uncached_tokens)
-        return Ticket(self, uncached_tokens)

@@ -138,6 +138,18 @@ def test_who_would_be_refused_goes_elsewhere() -> None:
     assert isinstance(strict.add(facts(budget_ms=150.0), "g", "late", 0.0, ANY), Refusal)
 
 
+def test_who_goes_elsewhere_overtakes_nobody_that_waits_for_any_slot() -> None:
+    line = queue()
+    assert isinstance(line.add(facts(), "g", "first", 0.0, ANY), Held)
+    for number in range(4):
+        line.add(facts(), "g", number, 0.1, WAIT)
+    behind = line.add(facts(), "g", "behind", 0.2, WAIT)
+    assert isinstance(behind, Held)
+    assert behind.group == ("g", None)
+    gone = [held.cookie for held, _ in line.release(0.3, lambda held: WAIT if held.group[1] else INSTEAD)]
+    assert gone == ["first", "behind"]
+
+
 def test_a_newcomer_waits_behind_who_waits_for_any_slot_or_for_the_one_it_would_take() -> None:
     line = queue()
     line.add(facts(), "g", "cached", 0.0, WAIT)
